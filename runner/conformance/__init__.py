@@ -1,0 +1,1 @@
+"""Holding this implementation against recorded behaviour of the original harness."""
