@@ -1,0 +1,14 @@
+"""Settings for all tests: asyncio alone, and no API key of whoever runs them."""
+
+import pytest
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """The backend that runs use."""
+    return "asyncio"
+
+
+@pytest.fixture(autouse=True)
+def _no_key_of_the_user_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)

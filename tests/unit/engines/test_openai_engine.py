@@ -1,0 +1,535 @@
+"""The openai engine against a server on the loopback: what is sent, and whose fault a failure is."""
+
+import json
+import os
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import pytest
+from support.builders import SAMPLING
+from support.openai_server import MODEL, OpenAIServer, Reply, completion, error, json_reply
+
+from runner.engines.base import (
+    EngineUnavailableError,
+    GenerationRequest,
+    Prompt,
+    PromptTooLongError,
+    RequestRefusedError,
+    TrajectoryKey,
+)
+from runner.engines.openai import OpenAIEngine, OpenAISettings
+from runner.errors import UserError
+from runner.protocol.prompt import Message
+
+pytestmark = pytest.mark.anyio
+
+MESSAGES: tuple[Message, ...] = (
+    {"role": "system", "content": "Use the shell."},
+    {"role": "user", "content": "How many?"},
+)
+KEY = "sk-very-secret-0123456789"
+
+
+def settings(*urls: str, **changes: Any) -> OpenAISettings:
+    values: dict[str, Any] = {
+        "model": MODEL,
+        "base_urls": urls,
+        "context_tokens": 4000,
+        "attempts": 4,
+        "request_timeout_s": 5.0,
+        "backoff_cap_s": 0.01,
+    }
+    return OpenAISettings(**values | changes)
+
+
+def request(messages: tuple[Message, ...] = MESSAGES, *, seed: int = 1234) -> GenerationRequest:
+    return GenerationRequest(
+        key=TrajectoryKey("set", "p0", 0),
+        attempt=1,
+        turn=0,
+        prompt=Prompt(messages=messages, tokens=None),
+        sampling=SAMPLING,
+        seed=seed,
+        max_tokens=500,
+        stop=("<form>", "\n\n"),
+    )
+
+
+async def start_and_stop(engine: OpenAIEngine) -> None:
+    async with engine:
+        pass
+
+
+async def test_every_sampling_setting_stands_in_the_request() -> None:
+    with OpenAIServer() as server:
+        async with OpenAIEngine(settings(server.url)) as engine:
+            await engine.generate(request())
+
+    assert [one.body for one in server.chats] == [
+        {
+            "model": MODEL,
+            "messages": list(MESSAGES),
+            "n": 1,
+            "stream": False,
+            "max_tokens": 500,
+            "seed": 1234,
+            "stop": ["<form>", "\n\n"],
+            "temperature": 0.7,
+            "top_p": 0.9,
+            "top_k": 40,
+            "min_p": 0.05,
+            "presence_penalty": 1.5,
+            "frequency_penalty": 0.0,
+            "repetition_penalty": 1.1,
+            "chat_template_kwargs": {"enable_thinking": False},
+        }
+    ]
+
+
+async def test_a_completion_carries_text_token_counts_and_who_wrote_it() -> None:
+    with OpenAIServer(lambda _: completion("yes", prompt_tokens=3, completion_tokens=2)) as server:
+        async with OpenAIEngine(settings(server.url)) as engine:
+            written = await engine.generate(request())
+
+        assert (written.text, written.prompt_tokens, written.completion_tokens) == ("yes", 3, 2)
+        assert (written.finish_reason, written.engine) == ("stop", server.url)
+
+
+async def test_a_completion_without_content_is_an_empty_text() -> None:
+    with OpenAIServer(lambda _: completion(None)) as server:
+        async with OpenAIEngine(settings(server.url)) as engine:
+            assert (await engine.generate(request())).text == ""
+
+
+async def test_omitted_parameters_are_not_sent_and_are_a_deviation() -> None:
+    with OpenAIServer(tokenizes=True) as server:
+        chosen = settings(server.url, omit_parameters=frozenset({"min_p", "chat_template_kwargs"}))
+        async with OpenAIEngine(chosen) as engine:
+            await engine.generate(request())
+            deviations = engine.deviations()
+
+    assert {"min_p", "chat_template_kwargs"}.isdisjoint(server.chats[0].body)
+    assert deviations[1:] == ("not sent: chat_template_kwargs, min_p",)
+
+
+async def test_the_api_key_goes_from_the_environment_into_the_header_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("MY_KEY", f"{KEY}\n")
+    with OpenAIServer() as server:
+        async with OpenAIEngine(settings(server.url, api_key_env="MY_KEY")) as engine:
+            await engine.generate(request())
+            identity = engine.identity()
+
+    assert server.chats[0].headers["Authorization"] == f"Bearer {KEY}"
+    assert KEY not in json.dumps(identity)
+    assert KEY.encode() not in server.chats[0].raw
+
+
+@pytest.mark.parametrize("status", [400, 402, 500])
+async def test_a_key_that_the_server_quotes_is_not_in_the_error(
+    monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    with OpenAIServer() as server:
+        async with OpenAIEngine(settings(server.url, attempts=1)) as engine:
+            server.planned.append(error(status, f"Incorrect API key provided: {KEY}."))
+            with pytest.raises((EngineUnavailableError, RequestRefusedError)) as raised:
+                await engine.generate(request())
+
+    assert "Incorrect API key provided: [API key]." in str(raised.value)
+    assert KEY not in str(raised.value)
+
+
+async def test_a_key_that_no_header_can_hold_is_refused_without_being_shown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", f"{KEY}\n{KEY}")
+    with pytest.raises(UserError, match="OPENAI_API_KEY holds no API key") as raised:
+        await OpenAIEngine(settings("http://127.0.0.1:9/v1")).start()
+
+    assert KEY not in str(raised.value)
+
+
+async def test_no_key_sends_no_authorization() -> None:
+    with OpenAIServer() as server:
+        async with OpenAIEngine(settings(server.url)) as engine:
+            await engine.generate(request())
+
+    assert "OPENAI_API_KEY" not in os.environ
+    assert "Authorization" not in server.chats[0].headers
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("ftp://host/v1", "no http address"),
+        ("host:8000/v1", "no http address"),
+        ("http://", "no http address"),
+        ("http://host:notaport/v1", "Invalid port"),
+        ("http://[::1/v1", "base_urls"),
+    ],
+)
+def test_an_address_that_is_none_is_named(url: str, message: str) -> None:
+    with pytest.raises(UserError, match=message) as raised:
+        OpenAIEngine(settings(url))
+
+    assert url in str(raised.value)
+
+
+def test_an_address_with_a_password_is_refused_without_showing_it() -> None:
+    with pytest.raises(UserError, match="address of gpu-node holds a user or a password") as raised:
+        OpenAIEngine(settings(f"http://me:{KEY}@gpu-node:8000/v1"))
+
+    assert KEY not in str(raised.value)
+
+
+async def test_prompts_are_counted_by_tokenize_where_the_server_has_it() -> None:
+    with OpenAIServer(tokenizes=True) as server:
+        async with OpenAIEngine(settings(server.url)) as engine:
+            prompt = await engine.render(MESSAGES)
+            identity, deviations = engine.identity(), engine.deviations()
+
+    assert prompt.tokens == len("Use the shell.") + len("How many?")
+    assert server.requests[-1].body == {
+        "model": MODEL,
+        "messages": list(MESSAGES),
+        "add_generation_prompt": True,
+        "chat_template_kwargs": {"enable_thinking": False},
+    }
+    assert identity["counts_tokens"] is True
+    assert not any("/tokenize" in one for one in deviations)
+
+
+async def test_prompts_are_uncounted_and_that_is_a_deviation_without_tokenize() -> None:
+    with OpenAIServer() as server:
+        async with OpenAIEngine(settings(server.url)) as engine:
+            prompt = await engine.render(MESSAGES)
+            deviations = engine.deviations()
+
+    assert prompt.tokens is None
+    assert any("/tokenize" in one for one in deviations)
+
+
+async def test_one_server_without_tokenize_leaves_all_prompts_uncounted() -> None:
+    with OpenAIServer(tokenizes=True) as counting, OpenAIServer() as other:
+        async with OpenAIEngine(settings(counting.url, other.url)) as engine:
+            assert (await engine.render(MESSAGES)).tokens is None
+
+
+async def test_a_failing_tokenize_is_tried_again() -> None:
+    with OpenAIServer(tokenizes=True) as server:
+        async with OpenAIEngine(settings(server.url)) as engine:
+            server.planned_tokenize += [error(503, "loading"), json_reply({"tokens": []})]
+            assert (await engine.render(MESSAGES)).tokens is not None
+
+    assert not server.planned_tokenize
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        error(429, "slow down", Retry_After="0"),
+        error(408, "too slow"),
+        error(500, "broke"),
+        error(503, "loading"),
+        Reply(502, b"<html>Bad Gateway</html>", {"Content-Type": "text/html"}),
+        Reply(200, b'{"choices": [', cut=True),
+        Reply(200, b"<html>Welcome</html>", {"Content-Type": "text/html"}),
+        Reply(200, b"[" * 100_000),
+        json_reply({"usage": {"prompt_tokens": 1, "completion_tokens": 1}}),
+        json_reply({"choices": [], "usage": {"prompt_tokens": 1, "completion_tokens": 1}}),
+        json_reply({"choices": [{"message": {"content": "no usage"}}]}),
+        json_reply({"choices": [{"message": {"content": "x"}}], "usage": {"prompt_tokens": None}}),
+        json_reply({"choices": [{"message": {"content": [1]}}], "usage": {}}),
+    ],
+    ids=[
+        *("429", "408", "500", "503", "502 html", "cut", "html", "deep nesting"),
+        *("no choices", "empty choices", "no usage", "null usage", "content no string"),
+    ],
+)
+async def test_a_passing_failure_is_tried_again_with_the_same_seed(failure: Reply) -> None:
+    with OpenAIServer(lambda _: completion("at last")) as server:
+        async with OpenAIEngine(settings(server.url)) as engine:
+            server.planned.append(failure)
+            written = await engine.generate(request())
+
+    assert written.text == "at last"
+    assert [one.body["seed"] for one in server.chats] == [1234, 1234]
+
+
+@pytest.mark.parametrize("attempts", [1, 3])
+async def test_a_failure_that_stays_is_ours_after_bounded_tries(attempts: int) -> None:
+    with OpenAIServer() as server:
+        async with OpenAIEngine(settings(server.url, attempts=attempts)) as engine:
+            server.respond = lambda _: error(500, "broken for good")
+            with pytest.raises(EngineUnavailableError, match=rf"broken for good.*tried {attempts} times"):
+                await engine.generate(request())
+
+    assert len(server.chats) == attempts
+
+
+async def test_retrying_ends_with_its_time() -> None:
+    with OpenAIServer() as server:
+        async with OpenAIEngine(settings(server.url, attempts=1000, retry_for_s=0.0)) as engine:
+            server.respond = lambda _: error(500, "broken")
+            with pytest.raises(EngineUnavailableError, match="tried 1 times"):
+                await engine.generate(request())
+
+
+@pytest.mark.parametrize("late", [Reply(hold=True), Reply(drip=True)], ids=["silent", "a byte now and then"])
+async def test_an_answer_that_never_ends_is_given_up(late: Reply) -> None:
+    with OpenAIServer() as server:
+        async with OpenAIEngine(settings(server.url, attempts=1, request_timeout_s=0.2)) as engine:
+            server.planned.append(late)
+            with anyio.fail_after(5):
+                with pytest.raises(
+                    EngineUnavailableError, match=r"ReadTimeout|no whole answer within 0\.2 s"
+                ):
+                    await engine.generate(request())
+
+
+async def test_the_wait_that_a_server_asks_for_is_kept() -> None:
+    with OpenAIServer() as server:
+        async with OpenAIEngine(settings(server.url)) as engine:
+            server.planned.append(error(429, "slow down", Retry_After="0.3"))
+            started = anyio.current_time()
+            await engine.generate(request())
+
+    assert anyio.current_time() - started >= 0.3
+
+
+OPENAI_TOO_LONG = json_reply(
+    {
+        "error": {
+            "message": "Your input is too large for this model.",
+            "type": "invalid_request_error",
+            "code": "context_length_exceeded",
+        }
+    },
+    400,
+)
+VLLM_TOO_LONG = [
+    "This model's maximum context length is 4000 tokens. However, your request has 3900 input tokens.",
+    "You passed 3900 input tokens, requested 500. However, the model's context length is only 4000 tokens.",
+    "The decoder prompt (length 9000) is longer than the maximum model length of 4000.",
+]
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        OPENAI_TOO_LONG,
+        *(error(400, text) for text in VLLM_TOO_LONG),
+        json_reply({"object": "error", "message": VLLM_TOO_LONG[0], "code": 400}, 400),
+        error(413, VLLM_TOO_LONG[0]),
+    ],
+    ids=["openai", "vllm", "vllm 0.15", "vllm engine", "vllm flat", "413"],
+)
+async def test_a_prompt_that_does_not_fit_is_the_model_s_limit(reply: Reply) -> None:
+    with OpenAIServer() as server:
+        async with OpenAIEngine(settings(server.url)) as engine:
+            server.planned.append(reply)
+            with pytest.raises(PromptTooLongError):
+                await engine.generate(request())
+
+    assert len(server.chats) == 1
+
+
+async def test_another_bad_request_is_a_refusal_in_the_server_s_words() -> None:
+    with OpenAIServer() as server:
+        async with OpenAIEngine(settings(server.url)) as engine:
+            server.planned.append(error(400, "roles must alternate"))
+            with pytest.raises(RequestRefusedError) as raised:
+                await engine.generate(request())
+
+    assert raised.value.original == "BadRequestError: roles must alternate"
+    assert len(server.chats) == 1
+
+
+@pytest.mark.parametrize("status", [204, 301, 307, 401, 402, 403, 404, 405, 407, 410, 413, 451])
+async def test_an_answer_that_is_not_about_this_prompt_is_ours(status: int) -> None:
+    with OpenAIServer() as server:
+        async with OpenAIEngine(settings(server.url)) as engine:
+            server.planned.append(Reply(status) if status == 204 else error(status, "not today"))
+            with pytest.raises(EngineUnavailableError, match=f"HTTP {status}"):
+                await engine.generate(request())
+
+    assert len(server.chats) == 1
+
+
+async def test_nobody_there_is_said_before_the_run() -> None:
+    with OpenAIServer() as server:
+        gone = server.url
+    with pytest.raises(UserError, match="no server answers at"):
+        await OpenAIEngine(settings(gone)).start()
+
+
+@pytest.mark.parametrize("status", [401, 403])
+async def test_a_refused_key_is_said_before_the_run(status: int) -> None:
+    with (
+        OpenAIServer(models=error(status, "who are you")) as server,
+        pytest.raises(UserError, match="environment variable MY_KEY"),
+    ):
+        await start_and_stop(OpenAIEngine(settings(server.url, api_key_env="MY_KEY")))
+
+
+async def test_a_wrong_model_name_is_said_before_the_run_with_what_there_is() -> None:
+    with OpenAIServer() as server, pytest.raises(UserError, match=f"does not serve 'other'\n.*{MODEL}"):
+        async with OpenAIEngine(settings(server.url, model="other")):
+            pass
+
+
+@pytest.mark.parametrize(
+    "models",
+    [
+        Reply(200, b"<html>Welcome</html>"),
+        error(500, "broken"),
+        json_reply({"data": None}),
+        json_reply({"data": {"id": "x"}}),
+        Reply(302, headers={"Location": "/login"}),
+    ],
+    ids=["html", "500", "null", "object", "redirect"],
+)
+async def test_an_address_that_lists_no_models_is_said_before_the_run(models: Reply) -> None:
+    with OpenAIServer(models=models) as server, pytest.raises(UserError, match="without a list of models"):
+        await start_and_stop(OpenAIEngine(settings(server.url)))
+
+
+async def test_a_server_without_a_models_route_can_serve() -> None:
+    with OpenAIServer(models=json_reply({"detail": "Not Found"}, 404)) as server:
+        async with OpenAIEngine(settings(server.url)) as engine:
+            assert (await engine.generate(request())).text == "Final answer: 1"
+
+
+async def test_a_context_that_is_too_short_is_said_before_the_run() -> None:
+    with (
+        OpenAIServer(tokenizes=True, context_tokens=2000) as server,
+        pytest.raises(UserError, match="serves a context of 2000 tokens, the profile needs 4000"),
+    ):
+        await start_and_stop(OpenAIEngine(settings(server.url)))
+
+
+async def test_a_parameter_that_the_server_refuses_is_said_before_the_run() -> None:
+    def respond(body: dict[str, Any]) -> Reply:
+        return error(400, "Unrecognized argument: top_k") if "top_k" in body else completion("fine")
+
+    with OpenAIServer(respond) as server:
+        with pytest.raises(UserError, match=r"Unrecognized argument: top_k\n.*omit_parameters"):
+            async with OpenAIEngine(settings(server.url)):
+                pass
+        async with OpenAIEngine(settings(server.url, omit_parameters=frozenset({"top_k"}))) as engine:
+            await engine.generate(request())
+
+    assert len(server.chats) == 1
+
+
+async def test_the_check_at_the_start_sends_every_field_of_a_turn() -> None:
+    with OpenAIServer() as server:
+        async with OpenAIEngine(settings(server.url)) as engine:
+            await engine.generate(request())
+
+    assert [set(one.body) for one in server.probes] == [set(server.chats[0].body)]
+
+
+async def test_turns_go_to_the_server_with_the_fewest_under_way() -> None:
+    with OpenAIServer() as first, OpenAIServer() as second:
+        async with (
+            OpenAIEngine(settings(first.url, second.url)) as engine,
+            anyio.create_task_group() as tasks,
+        ):
+            for server in (first, second):
+                server.respond = lambda _: Reply(
+                    200, completion("held").body, {"Content-Type": "application/json"}, hold=True
+                )
+            for _ in range(6):
+                tasks.start_soon(engine.generate, request())
+            with anyio.fail_after(5):
+                while len(first.chats) + len(second.chats) < 6:  # noqa: ASYNC110 - a server in a thread
+                    await anyio.sleep(0.01)
+            first.release.set()
+            second.release.set()
+
+    assert (len(first.chats), len(second.chats)) == (3, 3)
+
+
+async def test_a_dead_server_is_avoided_and_the_other_takes_its_turns() -> None:
+    with OpenAIServer() as dying, OpenAIServer() as living:
+        async with OpenAIEngine(settings(dying.url, living.url)) as engine:
+            dying.stop()
+            written = [await engine.generate(request(seed=seed)) for seed in range(5)]
+
+    assert {one.engine for one in written} == {living.url}
+    assert len(living.chats) == 5
+
+
+async def test_a_server_that_failed_once_is_used_again_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runner.engines.openai_pool.AVOID_S", 0.05)
+    with OpenAIServer() as first, OpenAIServer() as second:
+        async with OpenAIEngine(settings(first.url, second.url)) as engine:
+            first.planned.append(error(503, "loading"))
+            await engine.generate(request())
+            await anyio.sleep(0.1)
+            written = await engine.generate(request())
+
+        assert written.engine == first.url
+
+
+async def test_a_busy_server_is_not_waited_for_where_another_is_free() -> None:
+    with OpenAIServer() as busy, OpenAIServer() as free:
+        async with OpenAIEngine(settings(busy.url, free.url)) as engine:
+            busy.planned.append(error(429, "slow down", Retry_After="60"))
+            with anyio.fail_after(5):
+                written = await engine.generate(request())
+
+        assert written.engine == free.url
+
+
+async def test_a_cancelled_turn_hangs_up() -> None:
+    with OpenAIServer() as server:
+        async with OpenAIEngine(settings(server.url)) as engine, anyio.create_task_group() as tasks:
+            server.planned.append(Reply(hold=True))
+            tasks.start_soon(engine.generate, request())
+            await anyio.to_thread.run_sync(server.held.wait, 5)
+            tasks.cancel_scope.cancel()
+
+        assert server.hung_up.wait(5)
+
+
+async def test_half_a_surrogate_pair_in_a_message_arrives_as_it_was() -> None:
+    with OpenAIServer() as server:
+        async with OpenAIEngine(settings(server.url)) as engine:
+            messages: tuple[Message, ...] = ({"role": "user", "content": "\ud800 and \x00"},)
+            await engine.generate(request(messages))
+
+    assert server.chats[0].body["messages"] == [{"role": "user", "content": "\ud800 and \x00"}]
+
+
+async def test_half_a_surrogate_pair_in_a_message_can_be_counted() -> None:
+    with OpenAIServer(tokenizes=True) as server:
+        async with OpenAIEngine(settings(server.url)) as engine:
+            assert (await engine.render(({"role": "user", "content": "\udfff"},))).tokens == 1
+
+
+async def test_an_engine_that_was_not_started_is_ours() -> None:
+    with pytest.raises(EngineUnavailableError, match="not started"):
+        await OpenAIEngine(settings("http://127.0.0.1:9/v1")).generate(request())
+
+
+async def test_a_start_that_fails_closes_what_it_had_opened() -> None:
+    with OpenAIServer(models=error(401, "no")) as server:
+        engine = OpenAIEngine(settings(server.url))
+        with pytest.raises(UserError):
+            async with engine:
+                pass
+    with pytest.raises(EngineUnavailableError, match="not started"):
+        await engine.generate(request())
+
+
+@pytest.mark.parametrize("change", [lambda engine: engine.close, lambda engine: engine.start])
+async def test_starting_and_closing_twice_is_once(change: Callable[[OpenAIEngine], Any]) -> None:
+    with OpenAIServer() as server:
+        async with OpenAIEngine(settings(server.url)) as engine:
+            await change(engine)()
+            await change(engine)()
