@@ -1,0 +1,5 @@
+"""`python -m runner`: the `recount` command."""
+
+from runner.cli import main
+
+main()

@@ -1,0 +1,72 @@
+"""`recount conformance`: hold this implementation against golden vectors."""
+
+import sys
+import tempfile
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import anyio
+import typer
+
+from runner.cli.output import line
+from runner.conformance.functions import check_functions
+from runner.conformance.report import Report
+from runner.conformance.trajectories import check_trajectories
+from runner.errors import ExitCode, UserError
+from runner.plan import read_pack
+from runner.run import new_run_id
+from sandbox import DockerSandbox, HostSandbox, Policy, Sandbox
+
+app = typer.Typer(
+    help="Check the protocol against golden vectors; exit code 1 if one differs.", no_args_is_help=True
+)
+
+
+class SandboxKind(str, Enum):
+    """Where a trajectory's commands run."""
+
+    DOCKER = "docker"
+    HOST = "host"
+
+
+@app.command("functions")
+def functions(
+    file: Annotated[Path, typer.Argument(help="JSON lines of {function, args, expected}.")],
+) -> None:
+    """Check the protocol's text functions."""
+    _finish(check_functions(file))
+
+
+@app.command("trajectories")
+def trajectories(
+    file: Annotated[Path, typer.Argument(help="JSON lines of whole trajectories.")],
+    protocol: Annotated[Path, typer.Option(help="The protocol pack with the sentences they were made with.")],
+    sandbox: Annotated[SandboxKind, typer.Option(help="Where their commands run.")] = SandboxKind.DOCKER,
+    image: Annotated[str, typer.Option(help="The sandbox image.")] = "recount-sandbox:latest",
+    trust: Annotated[
+        bool, typer.Option("--i-trust-these-commands", help="Allow --sandbox host: no isolation at all.")
+    ] = False,
+) -> None:
+    """Replay whole trajectories, their bash commands run for real."""
+    if sandbox is SandboxKind.HOST and not trust:
+        raise UserError(
+            "--sandbox host runs the file's commands on this machine without isolation",
+            remedy="add --i-trust-these-commands if you have read them, or use --sandbox docker",
+        )
+    pack = read_pack(protocol)
+    with tempfile.TemporaryDirectory(prefix="recount-conformance-") as scratch:
+        box: Sandbox
+        if sandbox is SandboxKind.HOST:
+            box = HostSandbox(Path(scratch))
+        else:
+            box = DockerSandbox(Policy(image=image), run_id=new_run_id("conformance"))
+        report = anyio.run(check_trajectories, file, pack, box)
+    _finish(report)
+
+
+def _finish(report: Report) -> None:
+    for text in report.lines():
+        line(text)
+    sys.stdout.flush()
+    raise typer.Exit(ExitCode.OK if report.failed == 0 else ExitCode.CHECK_FAILED)

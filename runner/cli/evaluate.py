@@ -1,0 +1,199 @@
+"""`recount eval`: run a profile."""
+
+import re
+from pathlib import Path
+from typing import Annotated, Any
+
+import anyio
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from runner.cli.output import line, out
+from runner.engines.base import Engine
+from runner.errors import UserError
+from runner.observe import CAPTURE_BYTES_PER_OBSERVATION_CHAR
+from runner.plan import Plan, build_engine, make_plan
+from runner.profile import OpenAIEngineSettings, SandboxSettings, ScriptedEngineSettings
+from runner.results.summary import render_summary
+from runner.run import RunOutcome, new_run_id, run_plan
+from runner.views.lines import LinesView
+from sandbox import DockerSandbox, Policy
+
+EPILOG = """Examples:
+
+  recount eval demo
+
+  recount eval final4 --dry-run --pack pack.json --data dapo=dapo_test.jsonl --data aime=aime_2026.jsonl
+
+  recount eval my-profile.toml --engine openai --model my-model --base-url http://gpu-node:8000/v1 --limit 10
+
+Exit codes: 0 complete, 2 bad input, 3 our infrastructure failed, 4 unfinished trajectories, 130 stopped."""
+
+MIB = 1 << 20
+_RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+
+
+def evaluate(  # noqa: PLR0913, PLR0917 - typer reads options from parameters
+    profile: Annotated[
+        str, typer.Argument(help="A bundled profile (demo, interval25, final4) or a TOML file.")
+    ],
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Only the first N problems of each data set.")
+    ] = None,
+    samples: Annotated[int | None, typer.Option(min=1, help="Samples a problem.")] = None,
+    max_turns: Annotated[int | None, typer.Option(min=1, help="Turns a trajectory may take.")] = None,
+    context_tokens: Annotated[int | None, typer.Option(min=1, help="Context length in tokens.")] = None,
+    tool_timeout: Annotated[float | None, typer.Option(min=0.001, help="Seconds a command may take.")] = None,
+    only: Annotated[
+        list[str] | None, typer.Option("--only", metavar="NAME", help="Only this data set (repeatable).")
+    ] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option("--data", metavar="NAME=FILE", help="Another file for a data set (repeatable)."),
+    ] = None,
+    pack: Annotated[Path | None, typer.Option(help="The protocol pack to use.")] = None,
+    engine: Annotated[
+        str | None, typer.Option(help="openai or scripted, in the place of the profile's engine.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="openai: the model's name at the server.")] = None,
+    base_url: Annotated[
+        list[str] | None, typer.Option("--base-url", help="openai: http://HOST:PORT/v1 (repeatable).")
+    ] = None,
+    script: Annotated[Path | None, typer.Option(help="scripted: the file of completions.")] = None,
+    in_flight: Annotated[
+        int | None, typer.Option(min=1, help="Trajectories, and generations, at once.")
+    ] = None,
+    tools: Annotated[int | None, typer.Option(min=1, help="Commands at once.")] = None,
+    image: Annotated[str | None, typer.Option(help="The sandbox image.")] = None,
+    results_dir: Annotated[
+        Path, typer.Option("--out", envvar="RECOUNT_RESULTS", help="Where run directories go.")
+    ] = Path("results"),
+    run_id: Annotated[str | None, typer.Option(help="Name of the run and its directory.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and touch nothing.")] = False,
+) -> None:
+    """Evaluate PROFILE: solve its problems, score them, and write results/RUN/."""
+    if run_id is not None and not _RUN_ID.fullmatch(run_id):
+        raise UserError(
+            f"--run-id {run_id!r} is no name", remedy="use letters, digits, dot, dash and underscore"
+        )
+    overrides: dict[str, Any] = {
+        "samples": samples,
+        "limits.max_turns": max_turns,
+        "limits.context_tokens": context_tokens,
+        "limits.tool_timeout_s": tool_timeout,
+        "pack": None if pack is None else str(pack.absolute()),
+        "concurrency.trajectories": in_flight,
+        "concurrency.generations": in_flight,
+        "concurrency.tools": tools,
+        "sandbox.image": image,
+    }
+    overrides |= _engine_overrides(engine, model, base_url, script)
+    plan = make_plan(
+        profile,
+        overrides={setting: value for setting, value in overrides.items() if value is not None},
+        data=_data_files(data or []),
+        only=tuple(only or ()),
+        limit=limit,
+    )
+    engine_of_plan = build_engine(plan)
+    policy = _policy(plan)
+    if dry_run:
+        out.print(_plan_table(plan, results_dir))
+        return
+    name = run_id or new_run_id(plan.profile.name)
+    outcome = anyio.run(_run, plan, engine_of_plan, policy, name, results_dir)
+    out.print(render_summary(outcome.results))
+    line(f"results in {outcome.run_dir}")
+    raise typer.Exit(outcome.exit_code)
+
+
+async def _run(plan: Plan, engine: Engine, policy: Policy, run_id: str, results_dir: Path) -> RunOutcome:
+    sandbox = DockerSandbox(policy, run_id=run_id)
+    return await run_plan(
+        plan, engine, sandbox, run_id=run_id, results_dir=results_dir, listener=LinesView(line)
+    )
+
+
+def _data_files(written: list[str]) -> dict[str, Path]:
+    files: dict[str, Path] = {}
+    for one in written:
+        name, separator, file = one.partition("=")
+        if not separator or not name or not file:
+            raise UserError(
+                f"--data {one!r} is not NAME=FILE", remedy="write for example --data aime=aime.jsonl"
+            )
+        files[name] = Path(file)
+    return files
+
+
+def _engine_overrides(
+    engine: str | None, model: str | None, base_urls: list[str] | None, script: Path | None
+) -> dict[str, Any]:
+    script_path = None if script is None else str(script.absolute())
+    if engine is None:
+        return {"engine.model": model, "engine.base_urls": base_urls or None, "engine.script": script_path}
+    if engine == "openai":
+        if not model or not base_urls:
+            raise UserError(
+                "--engine openai needs a model and a server", remedy="add --model NAME --base-url URL"
+            )
+        return {"engine": {"kind": "openai", "model": model, "base_urls": base_urls}}
+    if engine == "scripted":
+        if script_path is None:
+            raise UserError("--engine scripted needs a script", remedy="add --script FILE")
+        return {"engine": {"kind": "scripted", "script": script_path}}
+    raise UserError(f"no engine {engine!r}", remedy="name openai or scripted")
+
+
+def _policy(plan: Plan) -> Policy:
+    """Return the sandbox's policy for a plan; its capture must hold what an observation can show."""
+    settings: SandboxSettings = plan.profile.sandbox
+    needed = plan.profile.limits.observation_limit_chars * CAPTURE_BYTES_PER_OBSERVATION_CHAR
+    return Policy(
+        image=settings.image,
+        memory_bytes=settings.memory_mib * MIB,
+        pids=settings.processes,
+        workspace_bytes=settings.workspace_mib * MIB,
+        workspace_inodes=settings.workspace_inodes,
+        fsize_bytes=settings.file_size_mib * MIB,
+        output_limit_bytes=settings.output_limit_mib * MIB,
+        capture_bytes=max(Policy(image=settings.image).capture_bytes, needed),
+        runtime=settings.runtime,
+    )
+
+
+def _plan_table(plan: Plan, results_dir: Path) -> Table:
+    profile = plan.profile
+    table = Table(
+        title=f"Plan of {profile.name}: nothing was started", title_justify="left", show_header=False
+    )
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    rows = [("profile", f"{plan.profile_path}"), ("description", profile.description)]
+    rows += [
+        (
+            f"data set {one.name}",
+            f"{len(one.problems)} problems, base seed {one.base_seed}, {one.path}\nSHA-256 {one.sha256}",
+        )
+        for one in plan.datasets
+    ]
+    limits, sampling = profile.limits, profile.sampling
+    rows += [
+        ("trajectories", f"{len(plan.jobs)} ({profile.samples} a problem)"),
+        ("protocol", f"{profile.protocol}, pack {plan.pack_path}\nSHA-256 {plan.pack_sha256}"),
+        ("limits", " ".join(f"{name}={value}" for name, value in limits.model_dump().items())),
+        ("sampling", " ".join(f"{name}={value}" for name, value in sampling.model_dump().items())),
+        ("engine", _engine_text(profile.engine)),
+        ("at once", " ".join(f"{name}={value}" for name, value in profile.concurrency.model_dump().items())),
+        ("sandbox", " ".join(f"{name}={value}" for name, value in profile.sandbox.model_dump().items())),
+        ("overrides", "\n".join(f"{name} = {value}" for name, value in plan.overrides.items()) or "none"),
+        ("results", f"below {results_dir}"),
+    ]
+    for name, value in rows:
+        table.add_row(name, Text(value))
+    return table
+
+
+def _engine_text(engine: ScriptedEngineSettings | OpenAIEngineSettings) -> str:
+    return " ".join(f"{name}={value}" for name, value in engine.model_dump().items() if value is not None)

@@ -1,0 +1,62 @@
+"""Entry point: commands, and what an error becomes on the terminal."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from runner import __version__
+from runner.cli import conformance, evaluate
+from runner.cli.output import errors, prepare_streams
+from runner.errors import ExitCode, RecountError
+from sandbox import SandboxError, SandboxPrerequisiteError
+
+EPILOG = "Start with `recount eval demo`: real sandboxes, no GPU, under a minute."
+
+app = typer.Typer(
+    name="recount",
+    help="Reproduces a published agentic score, its model-written bash in locked-down sandboxes.",
+    epilog=EPILOG,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(conformance.app, name="conformance")
+app.command("eval", epilog=evaluate.EPILOG)(evaluate.evaluate)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        sys.stdout.write(f"recount {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True),
+    ] = False,
+) -> None:
+    """Carry the options that stand before a command."""
+    del version  # its callback has acted already
+
+
+def main() -> None:
+    """Run the command line; every foreseen error is one message and a documented exit code."""
+    prepare_streams()
+    try:
+        code = app(standalone_mode=True)
+    except RecountError as error:
+        errors(error.message, error.remedy)
+        sys.exit(error.exit_code)
+    except SandboxPrerequisiteError as error:
+        errors(error.message, error.remedy)
+        sys.exit(ExitCode.BAD_INPUT)
+    except SandboxError as error:
+        errors(error.message, error.remedy)
+        sys.exit(ExitCode.INFRASTRUCTURE)
+    except KeyboardInterrupt:
+        errors("interrupted")
+        sys.exit(ExitCode.INTERRUPTED)
+    sys.exit(code)

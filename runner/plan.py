@@ -1,0 +1,156 @@
+"""From a profile and the command line to what will run: everything read and checked, nothing started."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from runner.datasets import Dataset, load_dataset
+from runner.engines.base import Engine, Sampling
+from runner.engines.openai import OpenAIEngine, OpenAISettings
+from runner.engines.scripted import Script, ScriptedEngine
+from runner.errors import UserError
+from runner.hashing import sha256_file
+from runner.profile import OpenAIEngineSettings, Profile, find_profile, load_profile, resolve_path
+from runner.protocol.prompt import PackError, ProtocolPack
+from runner.resources import PROTOCOL_DIR
+from runner.scheduler import plan_jobs
+from runner.trajectory import Job, Limits, Rules
+
+_HARMLESS_SECTION = "concurrency."
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run that has not started. `overrides` are the settings that differ from the profile's file."""
+
+    profile: Profile
+    profile_path: Path
+    overrides: Mapping[str, Any]
+    pack: ProtocolPack
+    pack_path: Path
+    pack_sha256: str
+    datasets: tuple[Dataset, ...]
+    jobs: tuple[Job, ...]
+
+    @property
+    def deviations(self) -> tuple[str, ...]:
+        """Why these overrides forbid the word reproduction; how much runs at once changes no result."""
+        return tuple(
+            f"changed: {setting} = {value}"
+            for setting, value in self.overrides.items()
+            if not setting.startswith(_HARMLESS_SECTION)
+        )
+
+    @property
+    def rules(self) -> Rules:
+        """What is the same for every trajectory."""
+        return Rules(
+            pack=self.pack,
+            limits=Limits(**self.profile.limits.model_dump()),
+            sampling=Sampling(**self.profile.sampling.model_dump()),
+        )
+
+
+def make_plan(
+    name_or_path: str,
+    *,
+    overrides: Mapping[str, Any] | None = None,
+    data: Mapping[str, Path] | None = None,
+    only: tuple[str, ...] = (),
+    limit: int | None = None,
+) -> Plan:
+    """Read and check everything a run needs but engine and sandbox.
+
+    `data` replaces the files of named data sets (their pinned hash then does not apply), `only` keeps
+    some of them, `limit` keeps the first problems of each. Raises `UserError`.
+    """
+    settings = dict(overrides or {})
+    profile = load_profile(name_or_path, settings)
+    path = find_profile(name_or_path)
+    replaced = dict(data or {})
+    known = [one.name for one in profile.datasets]
+    for name in (*replaced, *only):
+        if name not in known:
+            raise UserError(
+                f"profile {profile.name} has no data set {name!r}", remedy=f"name one of {', '.join(known)}"
+            )
+    datasets = tuple(
+        load_dataset(
+            one.name,
+            replaced.get(one.name) or resolve_path(one.path, path),
+            base_seed=one.base_seed,
+            sha256=None if one.name in replaced else one.sha256,
+            limit=limit,
+        )
+        for one in profile.datasets
+        if not only or one.name in only
+    )
+    pack_path, pack = load_pack(profile.pack, path)
+    settings |= {f"data.{name}": str(file) for name, file in replaced.items()}
+    settings |= {"only": list(only)} if only else {}
+    settings |= {"limit": limit} if limit is not None else {}
+    return Plan(
+        profile=profile,
+        profile_path=path,
+        overrides=settings,
+        pack=pack,
+        pack_path=pack_path,
+        pack_sha256=sha256_file(pack_path),
+        datasets=datasets,
+        jobs=tuple(plan_jobs(datasets, profile.samples)),
+    )
+
+
+def load_pack(written: str, profile_path: Path) -> tuple[Path, ProtocolPack]:
+    """Read the protocol pack that a profile names: `bundled:NAME` or a file."""
+    if written.startswith("bundled:"):
+        path = PROTOCOL_DIR / f"{written.removeprefix('bundled:')}.json"
+    else:
+        path = resolve_path(written, profile_path)
+    return path, read_pack(path)
+
+
+def read_pack(path: Path) -> ProtocolPack:
+    """Read a protocol pack file; raise `UserError` naming it and what is wrong."""
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(
+            f"protocol pack {path}: {error.strerror or error}",
+            remedy="it holds the protocol's sentences, which Recount does not ship: name it with --pack",
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"protocol pack {path}: not JSON: {error}", remedy="fetch it again") from error
+    try:
+        return ProtocolPack.from_mapping(document, str(path))
+    except PackError as error:
+        raise UserError(str(error), remedy="fetch the pack again, or mend the key it names") from error
+
+
+def build_engine(plan: Plan) -> Engine:
+    """Return the profile's engine, not started. Raises `UserError` for a script that does not fit."""
+    settings, context_tokens = plan.profile.engine, plan.profile.limits.context_tokens
+    if isinstance(settings, OpenAIEngineSettings):
+        return OpenAIEngine(
+            OpenAISettings(
+                model=settings.model,
+                base_urls=settings.base_urls,
+                context_tokens=context_tokens,
+                api_key_env=settings.api_key_env,
+                request_timeout_s=settings.request_timeout_s,
+                attempts=settings.attempts,
+                omit_parameters=frozenset(settings.omit_parameters),
+            )
+        )
+    path = resolve_path(settings.script, plan.profile_path)
+    engine = ScriptedEngine(
+        Script.read(path),
+        context_tokens=context_tokens,
+        latency_s=settings.latency_s,
+        tokens_per_s=settings.tokens_per_s,
+        source=path.name,
+    )
+    engine.require([job.key for job in plan.jobs])
+    return engine

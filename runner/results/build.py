@@ -1,0 +1,119 @@
+"""Results of a run, built from its state. Pure: whoever has the journal can build them again."""
+
+from collections import Counter
+from typing import Any
+
+from runner.events import DatasetRecord, EndReason, Unfinished
+from runner.results.aggregate import ScoredRow, pass_at_k, report_summary, standard_error_within_problems
+from runner.results.records import scored_row, trajectory_record
+from runner.state import RunState, TrajectoryState
+
+RESULTS_VERSION = 1
+
+
+def build_results(state: RunState) -> dict[str, Any]:
+    """Return the whole results document; raise `ValueError` for a journal without a start."""
+    started = state.started
+    if started is None:
+        raise ValueError("the journal holds no run_started event")
+    return {
+        "version": RESULTS_VERSION,
+        "run_id": started.run_id,
+        "recount": started.recount,
+        "started_at": started.at,
+        "ended_at": state.last_event_at,
+        "end": None if state.ended is None else state.ended.reason.value,
+        "complete": is_complete(state),
+        "reproduction": not started.deviations,
+        "deviations": list(started.deviations),
+        "profile": started.profile,
+        "overrides": list(started.overrides),
+        "protocol": started.protocol,
+        "engine": started.engine,
+        "sandbox": started.sandbox,
+        "datasets": {record.name: _dataset_results(state, record) for record in started.datasets},
+    }
+
+
+def is_complete(state: RunState) -> bool:
+    """Say whether every trajectory of the run has a score."""
+    return all(
+        key in state.trajectories and state.trajectories[key].terminated is not None
+        for key in state.planned()
+    )
+
+
+def end_reason(state: RunState) -> EndReason:
+    """Say how a run that went through all its jobs ended."""
+    return EndReason.COMPLETE if is_complete(state) else EndReason.INCOMPLETE
+
+
+def _dataset_results(state: RunState, record: DatasetRecord) -> dict[str, Any]:
+    samples = 0 if state.started is None else state.started.samples
+    problems = {problem.id: problem for problem in record.problems}
+    mine = [one for key, one in sorted(state.trajectories.items()) if key.dataset == record.name]
+    scored = [one for one in mine if one.terminated is not None]
+    rows = [row for row in map(scored_row, scored) if row is not None]
+    planned = len(problems) * samples
+    order = {problem.id: problem.row_index for problem in record.problems}
+    scored.sort(key=lambda one: (order[one.key.problem_id], one.key.sample))
+    return {
+        "path": record.path,
+        "sha256": record.sha256,
+        "base_seed": record.base_seed,
+        "problems": len(problems),
+        "summary": report_summary(rows, problems=len(problems), samples=samples),
+        "mean": _mean_with_error(rows, planned),
+        "pass_at_k": {
+            str(k): value for k in range(1, samples + 1) if (value := pass_at_k(rows, k)) is not None
+        },
+        "tools": _tool_counts(mine),
+        "tokens": {
+            "generated": sum(one.terminated.generated_tokens for one in scored if one.terminated),
+            "largest_context": max(
+                (one.terminated.max_context_tokens for one in scored if one.terminated), default=0
+            ),
+        },
+        "infrastructure_retries": sum(len(one.retries) for one in mine),
+        "unfinished": [_unfinished(one) for one in mine if one.terminated is None],
+        "not_started": planned - len(mine),
+        "trajectories": [trajectory_record(one, problems[one.key.problem_id]) for one in scored],
+    }
+
+
+def _mean_with_error(rows: list[ScoredRow], planned: int) -> dict[str, float | int | None]:
+    """Return the mean over scored trajectories, its standard error for fresh samples of the same
+    problems, and what the mean would be with all that is missing wrong, and right."""
+    total = sum(row.score for row in rows)
+    missing = planned - len(rows)
+    return {
+        "value": total / len(rows) if rows else None,
+        "standard_error": standard_error_within_problems(rows),
+        "scored": len(rows),
+        "planned": planned,
+        "if_missing_wrong": total / planned if planned else None,
+        "if_missing_right": (total + missing) / planned if planned else None,
+    }
+
+
+def _tool_counts(trajectories: list[TrajectoryState]) -> dict[str, Any]:
+    """Count actions and what of the sandbox's limits bit: where it differs from the original's host."""
+    tools = [turn.tool for one in trajectories for turn in one.turns if turn.tool is not None]
+    return {
+        "actions": len(tools),
+        "timed_out": sum(1 for tool in tools if tool.timed_out),
+        "limits": dict(Counter(limit for tool in tools for limit in tool.limits)),
+        "nonzero_exit": sum(1 for tool in tools if tool.exit_code not in {0, None}),
+        "wall_s": round(sum(tool.wall_s for tool in tools), 3),
+    }
+
+
+def _unfinished(trajectory: TrajectoryState) -> dict[str, Any]:
+    cause: Unfinished | None = trajectory.unfinished
+    return {
+        "task_id": trajectory.key.problem_id,
+        "sample_index": trajectory.key.sample,
+        "attempts": trajectory.attempt,
+        "turns_done": len(trajectory.turns),
+        "cause": "the run stopped before it ended" if cause is None else cause.cause,
+    }

@@ -1,0 +1,193 @@
+"""Runs a plan: directory, journal, engine, sandbox, scheduler, results. The order of ends matters here.
+
+Whatever happens after the journal has begun, it ends with `run_ended` (but for a kill), the sandbox is
+emptied, and the results of what was done are written.
+"""
+
+import json
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from runner import __version__
+from runner.atomic import write_text
+from runner.engines.base import Engine
+from runner.errors import ExitCode, InterruptedRunError, JournalWriteError, RecountError, UserError
+from runner.events import DatasetRecord, EndReason, Event, ProblemRecord, RunEnded, RunStarted
+from runner.groups import first_error_only
+from runner.journal import JOURNAL_NAME, JournalWriter, read_journal
+from runner.plan import Plan
+from runner.results.build import build_results, end_reason
+from runner.results.summary import summary_text
+from runner.results.traces import write_traces
+from runner.scheduler import RetryPolicy, Scheduler, describe_cause
+from runner.signals import Stop, watch_signals
+from runner.state import RunState, reduce_events
+from runner.trajectory import TrajectoryRunner
+from sandbox import Sandbox, SandboxError
+
+RESULTS_NAME = "results.json"
+SUMMARY_NAME = "summary.txt"
+
+Listener = Callable[[Event], None]
+
+
+@dataclass(frozen=True)
+class RunOutcome:
+    """How a run ended and where its files are."""
+
+    run_dir: Path
+    state: RunState
+    results: dict[str, Any]
+    reason: EndReason
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """What the process should exit with."""
+        return {
+            EndReason.COMPLETE: ExitCode.OK,
+            EndReason.INCOMPLETE: ExitCode.INCOMPLETE,
+            EndReason.INTERRUPTED: ExitCode.INTERRUPTED,
+            EndReason.FAILED: ExitCode.INFRASTRUCTURE,
+        }[self.reason]
+
+
+def new_run_id(profile_name: str) -> str:
+    """Return a run id that sorts by time and is unique: `demo-20261201-220501-3f9a`."""
+    return f"{profile_name}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(2)}"
+
+
+def make_run_dir(results_dir: Path, run_id: str) -> Path:
+    """Create the run's directory; raise `UserError` where that is not possible."""
+    run_dir = results_dir / run_id
+    try:
+        run_dir.mkdir(parents=True)
+    except FileExistsError as error:
+        raise UserError(f"{run_dir} exists already", remedy="name another --run-id") from error
+    except OSError as error:
+        raise UserError(
+            f"cannot create {run_dir}: {error.strerror or error}", remedy="name a writable --out"
+        ) from error
+    return run_dir
+
+
+async def run_plan(
+    plan: Plan, engine: Engine, sandbox: Sandbox, *, run_id: str, results_dir: Path, listener: Listener
+) -> RunOutcome:
+    """Run all of a plan's trajectories and write its results.
+
+    Prerequisites (engine, sandbox) are checked before a directory or journal exists, so that a run that
+    could not start leaves nothing. A signal stops the run, a second one at once (`signals.py`).
+    """
+    run_dir: Path | None = None
+    try:
+        async with watch_signals() as stop:
+            # Both shield their own teardown, which so survives the signal that brings it about.
+            with stop.guard():
+                async with sandbox, engine:
+                    started = _run_started(plan, engine, await sandbox.identity(), run_id)
+                    run_dir = make_run_dir(results_dir, run_id)
+                    with JournalWriter(run_dir / JOURNAL_NAME) as journal:
+                        await _record(plan, engine, sandbox, started, journal, stop, listener)
+    except JournalWriteError:
+        raise
+    except Exception:
+        if run_dir is not None:
+            write_results(run_dir)
+        raise
+    if run_dir is None:
+        raise InterruptedRunError("stopped by a signal before the run began")
+    return write_results(run_dir)
+
+
+async def _record(
+    plan: Plan,
+    engine: Engine,
+    sandbox: Sandbox,
+    started: RunStarted,
+    journal: JournalWriter,
+    stop: Stop,
+    listener: Listener,
+) -> None:
+    """Write a run's journal from its first event to its last."""
+
+    def emit(event: Event) -> None:
+        listener(journal.append(event))
+
+    emit(started)
+    message = ""
+    try:
+        with stop.guard():
+            await _work(plan, engine, sandbox, emit)
+    except JournalWriteError:
+        raise
+    except (RecountError, SandboxError) as error:
+        reason, message = EndReason.FAILED, describe_cause(error)
+    except Exception as error:
+        emit(RunEnded(reason=EndReason.FAILED, message=describe_cause(error)))
+        raise
+    else:
+        reason, message = EndReason.INTERRUPTED, stop.received
+        if not stop.received:
+            reason = end_reason(reduce_events(read_journal(journal.path)))
+    emit(RunEnded(reason=reason, message=message))
+
+
+async def _work(plan: Plan, engine: Engine, sandbox: Sandbox, emit: Callable[[Event], None]) -> None:
+    """Run the scheduler until every job has ended, or something fails that no retry can mend."""
+    settings = plan.profile.concurrency
+    trajectories = TrajectoryRunner(
+        plan.rules,
+        engine,
+        sandbox,
+        generation=anyio.Semaphore(settings.generations),
+        tools=anyio.Semaphore(settings.tools),
+        emit=emit,
+    )
+    retry = RetryPolicy(**plan.profile.retry.model_dump())
+    scheduler = Scheduler(trajectories, in_flight=settings.trajectories, retry=retry, emit=emit)
+    with first_error_only():
+        await scheduler.run(plan.jobs)
+
+
+def _run_started(plan: Plan, engine: Engine, sandbox: dict[str, str], run_id: str) -> RunStarted:
+    return RunStarted(
+        run_id=run_id,
+        recount=__version__,
+        profile=plan.profile.model_dump(mode="json"),
+        overrides=tuple(f"{setting}={value}" for setting, value in plan.overrides.items()),
+        samples=plan.profile.samples,
+        datasets=tuple(
+            DatasetRecord(
+                name=one.name,
+                path=one.path.name,
+                sha256=one.sha256,
+                base_seed=one.base_seed,
+                problems=tuple(ProblemRecord(**asdict(problem)) for problem in one.problems),
+            )
+            for one in plan.datasets
+        ),
+        protocol={
+            "rules": plan.profile.protocol,
+            "pack": plan.pack_path.name,
+            "pack_sha256": plan.pack_sha256,
+        },
+        engine=engine.identity(),
+        sandbox=dict(sandbox),
+        deviations=(*engine.deviations(), *plan.deviations),
+    )
+
+
+def write_results(run_dir: Path) -> RunOutcome:
+    """Derive everything of a run from its journal and write it beside it."""
+    state = reduce_events(read_journal(run_dir / JOURNAL_NAME))
+    results = build_results(state)
+    write_text(run_dir / RESULTS_NAME, json.dumps(results, indent=1) + "\n")
+    write_text(run_dir / SUMMARY_NAME, summary_text(results))
+    write_traces(state, run_dir)
+    return RunOutcome(run_dir, state, results, state.end_reason or EndReason.INCOMPLETE)

@@ -1,0 +1,113 @@
+"""State of a run, reduced from its journal: the one source of views and results.
+
+`apply` takes one event at a time, so a view can follow a growing journal; it touches no clock or disk.
+Turns of an attempt that failed on our side are dropped when the trajectory starts again: a result is
+made of one whole attempt.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from runner.engines.base import TrajectoryKey
+from runner.events import (
+    AnyEvent,
+    DatasetRecord,
+    EndReason,
+    InfrastructureRetry,
+    ProblemRecord,
+    RunEnded,
+    RunStarted,
+    Terminated,
+    TrajectoryStarted,
+    TurnDone,
+    Unfinished,
+)
+
+
+@dataclass
+class TrajectoryState:
+    """One trajectory: its newest attempt's turns and, once it ended, how."""
+
+    key: TrajectoryKey
+    row_index: int
+    seed: int
+    attempt: int
+    turns: list[TurnDone] = field(default_factory=list)
+    terminated: Terminated | None = None
+    unfinished: Unfinished | None = None
+    retries: list[InfrastructureRetry] = field(default_factory=list)
+
+
+@dataclass
+class RunState:
+    """A run as far as its journal goes."""
+
+    started: RunStarted | None = None
+    ended: RunEnded | None = None
+    trajectories: dict[TrajectoryKey, TrajectoryState] = field(default_factory=dict)
+    last_event_at: float | None = None
+
+    def apply(self, event: AnyEvent) -> None:
+        """Take in one event, in journal order."""
+        self.last_event_at = event.at
+        if isinstance(event, RunStarted):
+            self.started, self.ended = event, None
+        elif isinstance(event, RunEnded):
+            self.ended = event
+        elif isinstance(event, TrajectoryStarted):
+            before = self.trajectories.get(event.key)
+            retries = before.retries if before is not None else []
+            self.trajectories[event.key] = TrajectoryState(
+                event.key, event.row_index, event.seed, event.attempt, retries=retries
+            )
+        else:
+            self._apply_to_trajectory(event)
+
+    def _apply_to_trajectory(self, event: TurnDone | Terminated | InfrastructureRetry | Unfinished) -> None:
+        trajectory = self.trajectories.get(event.key)
+        if trajectory is None:
+            raise ValueError(f"{event.type} of {event.key}, which never started")
+        if isinstance(event, TurnDone):
+            trajectory.turns.append(event)
+        elif isinstance(event, Terminated):
+            trajectory.terminated = event
+        elif isinstance(event, InfrastructureRetry):
+            trajectory.retries.append(event)
+        else:
+            trajectory.unfinished = event
+
+    @property
+    def end_reason(self) -> EndReason | None:
+        """How the run ended, or None while it runs or if it was killed."""
+        return None if self.ended is None else self.ended.reason
+
+    def datasets(self) -> tuple[DatasetRecord, ...]:
+        """The data sets of the run, in the profile's order."""
+        return () if self.started is None else self.started.datasets
+
+    def problems(self, dataset: str) -> dict[str, ProblemRecord]:
+        """The problems of a data set by id."""
+        return {
+            problem.id: problem
+            for record in self.datasets()
+            if record.name == dataset
+            for problem in record.problems
+        }
+
+    def planned(self) -> list[TrajectoryKey]:
+        """Every trajectory the run is made of, whether it has started or not."""
+        samples = 0 if self.started is None else self.started.samples
+        return [
+            TrajectoryKey(record.name, problem.id, sample)
+            for record in self.datasets()
+            for problem in record.problems
+            for sample in range(samples)
+        ]
+
+
+def reduce_events(events: Iterable[AnyEvent]) -> RunState:
+    """Return the state after all of `events`."""
+    state = RunState()
+    for event in events:
+        state.apply(event)
+    return state

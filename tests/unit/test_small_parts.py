@@ -1,0 +1,56 @@
+"""Atomic files and errors that leave task groups."""
+
+import stat
+from pathlib import Path
+
+import anyio
+import pytest
+
+from runner.atomic import write_text
+from runner.errors import InfrastructureError, UserError
+from runner.groups import first_error_only
+
+
+def test_a_file_is_replaced_whole_and_readable_for_all(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("before")
+
+    write_text(path, "après \ud800")
+
+    assert path.read_bytes() == "après ?".encode()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_file_that_cannot_be_written_is_ours_and_leaves_no_rest(tmp_path: Path, durable: bool) -> None:
+    (tmp_path / "directory").mkdir()
+
+    with pytest.raises(InfrastructureError, match="cannot write"):
+        write_text(tmp_path / "directory", "x", durable=durable)
+    with pytest.raises(InfrastructureError, match="cannot write"):
+        write_text(tmp_path / "gone" / "file", "x", durable=durable)
+
+    assert [path.name for path in tmp_path.iterdir()] == ["directory"]
+
+
+@pytest.mark.anyio
+async def test_an_error_leaves_nested_task_groups_as_itself() -> None:
+    async def fail() -> None:
+        raise UserError("first") from OSError("cause")
+
+    async def work() -> None:
+        with first_error_only():
+            async with anyio.create_task_group() as outer, anyio.create_task_group() as inner:
+                inner.start_soon(fail)
+                outer.start_soon(anyio.sleep_forever)
+
+    with pytest.raises(UserError, match="first") as raised:
+        await work()
+
+    assert isinstance(raised.value.__cause__, OSError)
+
+
+def test_an_error_s_remedy_stands_below_it() -> None:
+    assert str(UserError("wrong", remedy="mend it")) == "wrong\n  remedy: mend it"
+    assert str(UserError("wrong")) == "wrong"
