@@ -17,7 +17,9 @@ _ESCAPE_SEQUENCE = re.compile(
     """,
     re.VERBOSE,
 )
-_DROPPED = frozenset({"Cf", "Cs", "Co", "Cn", "Cc"})
+_DROPPED = frozenset({"Cf", "Cs", "Co", "Cn", "Cc", "Zl", "Zp"})
+_NOT_PLAIN = re.compile(r"[^ -~]+")
+"""All but printable ASCII, which nothing is done to. Runs of it are looked at character by character."""
 
 
 def clean_text(text: str, *, keep_lines: bool, limit_chars: int | None = None) -> str:
@@ -31,21 +33,24 @@ def clean_text(text: str, *, keep_lines: bool, limit_chars: int | None = None) -
     if limit_chars is not None and cut:
         text = text[:limit_chars]
     text = _ESCAPE_SEQUENCE.sub("", text)
+    newline = "\n" if keep_lines else NEWLINE_SIGN
+    shown = _NOT_PLAIN.sub(lambda run: _clean_run(run.group(), newline), text)
+    return shown + ("…" if cut else "")
+
+
+def _clean_run(run: str, newline: str) -> str:
     shown: list[str] = []
     combining = False
-    for character in text:
+    for character in run:
         category = unicodedata.category(character)
+        is_mark = category.startswith("M")
         if character == "\n":
-            shown.append("\n" if keep_lines else NEWLINE_SIGN)
+            shown.append(newline)
         elif character == "\t":
             shown.append("    ")
-        elif category in _DROPPED or category in {"Zl", "Zp"}:
+        elif category in _DROPPED:
             shown.append(REPLACEMENT)
-        elif category.startswith("M"):
-            if combining:
-                continue
+        elif not (is_mark and combining):
             shown.append(character)
-        else:
-            shown.append(character)
-        combining = category.startswith("M")
-    return "".join(shown) + ("…" if cut else "")
+        combining = is_mark
+    return "".join(shown)

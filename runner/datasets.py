@@ -7,6 +7,7 @@ from pathlib import Path
 from runner.errors import UserError
 from runner.hashing import sha256_file
 from runner.jsonl import JsonLinesError, read_json_lines
+from runner.paths import is_file
 
 _REQUIRED = ("id", "question", "answer")
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
@@ -42,7 +43,7 @@ def load_dataset(
     Raises `UserError` naming file and line for what is missing, broken or double, and for a file whose
     SHA-256 is not the one given.
     """
-    if not path.is_file():
+    if not is_file(path):
         raise UserError(
             f"data set {name}: no file {path}", remedy=f"fetch it, or name it: --data {name}=FILE"
         )

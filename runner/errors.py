@@ -51,12 +51,6 @@ class InfrastructureError(RecountError):
     """Our own side failed: engine, sandbox, disk. Never scored, never the model's fault."""
 
 
-class IncompleteRunError(RecountError):
-    """A run ended with trajectories that are not finished."""
-
-    exit_code = ExitCode.INCOMPLETE
-
-
 class JournalWriteError(RecountError):
     """The journal cannot be written: nothing may go on, since what is not written did not happen."""
 

@@ -2,7 +2,7 @@
 
 Events are validated when they are read, since a journal is an input like any other. Text that a model
 wrote, a server answered or a file system names may hold lone surrogates (JSON escapes bring them in),
-which pydantic's own `str` refuses: such fields are `ModelText`.
+which pydantic's own `str` refuses: such fields are `UntrustedText`.
 """
 
 from enum import Enum
@@ -22,7 +22,7 @@ def _require_str(value: object) -> str:
     return value
 
 
-ModelText: TypeAlias = Annotated[str, PlainValidator(_require_str)]
+UntrustedText: TypeAlias = Annotated[str, PlainValidator(_require_str)]
 
 
 class TurnKind(str, Enum):
@@ -31,6 +31,8 @@ class TurnKind(str, Enum):
     ACTION = "action"
     FORMAT_CHECK = "format_check"
     FINAL_ANSWER = "final_answer"
+    PARSE_ERROR = "parse_error"
+    """It cannot be read, and that ended the trajectory."""
 
 
 class EndReason(str, Enum):
@@ -80,10 +82,20 @@ class DatasetRecord(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     name: str
-    path: ModelText
+    path: UntrustedText
     sha256: str
     base_seed: int
     problems: tuple[ProblemRecord, ...]
+
+
+class ConcurrencyRecord(BaseModel):
+    """What runs at once, and a sentence for each figure that the host made smaller than the profile's."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    trajectories: int
+    generations: int
+    tools: int
+    notes: tuple[str, ...] = ()
 
 
 class RunStarted(Event):
@@ -94,13 +106,14 @@ class RunStarted(Event):
     run_id: str
     recount: str
     profile: dict[str, Any]
-    overrides: tuple[ModelText, ...] = ()
+    overrides: tuple[UntrustedText, ...] = ()
     samples: int
     datasets: tuple[DatasetRecord, ...]
     protocol: dict[str, Any]
     engine: dict[str, Any]
     sandbox: dict[str, Any]
-    deviations: tuple[ModelText, ...] = ()
+    concurrency: ConcurrencyRecord
+    deviations: tuple[UntrustedText, ...] = ()
 
 
 class TrajectoryStarted(TrajectoryEvent):
@@ -134,13 +147,13 @@ class TurnDone(TrajectoryEvent):
     seeds: tuple[int, ...]
     """Every seed asked with; a refused turn is asked twice."""
     engine: str
-    assistant: ModelText
+    assistant: UntrustedText
     prompt_tokens: int
     completion_tokens: int
-    finish_reason: ModelText
+    finish_reason: UntrustedText
     kind: TurnKind
     action: dict[str, Any] | None = None
-    observation: ModelText | None = None
+    observation: UntrustedText | None = None
     tool: ToolRecord | None = None
     generate_wait_s: float
     generate_s: float
@@ -156,12 +169,12 @@ class Terminated(TrajectoryEvent):
     score: float
     score_method: ScoreMethod
     answer_status: AnswerStatus
-    prediction: ModelText
+    prediction: UntrustedText
     used_bash: bool
     max_context_tokens: int
     generated_tokens: int
     turn_seeds: tuple[int, ...]
-    react_error: ModelText | None = None
+    react_error: UntrustedText | None = None
     elapsed_s: float
 
 
@@ -169,14 +182,14 @@ class InfrastructureRetry(TrajectoryEvent):
     """Our own side failed in this attempt; the trajectory starts again."""
 
     type: Literal["infrastructure_retry"] = "infrastructure_retry"
-    cause: ModelText
+    cause: UntrustedText
 
 
 class Unfinished(TrajectoryEvent):
     """Our own side kept failing: no score, ever."""
 
     type: Literal["unfinished"] = "unfinished"
-    cause: ModelText
+    cause: UntrustedText
 
 
 class RunEnded(Event):
@@ -184,7 +197,7 @@ class RunEnded(Event):
 
     type: Literal["run_ended"] = "run_ended"
     reason: EndReason
-    message: ModelText = ""
+    message: UntrustedText = ""
 
 
 AnyEvent: TypeAlias = Annotated[

@@ -13,6 +13,7 @@ from typing_extensions import Self
 
 from runner.errors import JournalWriteError, UserError
 from runner.events import EVENT_ADAPTER, AnyEvent, Event, RunEnded, RunStarted, Terminated, Unfinished
+from runner.state import RunState, StateError
 
 JOURNAL_NAME = "journal.jsonl"
 _BLOCK_BYTES = 1 << 16
@@ -128,6 +129,19 @@ def read_journal(path: Path) -> Iterator[AnyEvent]:
                 yield _read_event(raw, path, number)
     except OSError as error:
         raise JournalError(f"{path}: {error.strerror or error}") from error
+
+
+def read_state(path: Path) -> RunState:
+    """Return the state after all of a journal; raise `JournalError` also for events that cannot be so."""
+    state = RunState()
+    for number, event in enumerate(read_journal(path), start=1):
+        try:
+            state.apply(event)
+        except StateError as error:
+            raise JournalError(f"{path}:{number}: {error}") from error
+    if state.started is None:
+        raise JournalError(f"{path}: the run never started: there is no run_started in it")
+    return state
 
 
 def _read_event(raw: bytes, path: Path, number: int) -> AnyEvent:

@@ -15,8 +15,8 @@ from runner.protocol.observation import (
 )
 from sandbox import ActionResult, CapturedStream
 
-CAPTURE_BYTES_PER_OBSERVATION_CHAR = 4
-"""A character takes at most four bytes of UTF-8, so this much of both ends makes truncation exact."""
+MOST_BYTES_A_CHAR = 4
+"""In UTF-8; with `\\r\\n`, which becomes one character, it is two."""
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,8 @@ from runner.protocol.prompt import PackError, ProtocolPack
 from runner.resources import PROTOCOL_DIR
 from runner.scheduler import plan_jobs
 from runner.trajectory import Job, Limits, Rules
+from sandbox import Policy
+from sandbox.policy import bundled_policies, load_policy
 
 _HARMLESS_SECTION = "concurrency."
 
@@ -33,6 +35,8 @@ class Plan:
     pack_sha256: str
     datasets: tuple[Dataset, ...]
     jobs: tuple[Job, ...]
+    policy: Policy
+    """What the profile wants commands to run under; a broker has its own."""
 
     @property
     def deviations(self) -> tuple[str, ...]:
@@ -63,8 +67,8 @@ def make_plan(
 ) -> Plan:
     """Read and check everything a run needs but engine and sandbox.
 
-    `data` replaces the files of named data sets (their pinned hash then does not apply), `only` keeps
-    some of them, `limit` keeps the first problems of each. Raises `UserError`.
+    `data` names other files for data sets; one with another hash than the pinned is allowed and recorded.
+    `only` keeps some data sets, `limit` the first problems of each. Raises `UserError`.
     """
     settings = dict(overrides or {})
     profile = load_profile(name_or_path, settings)
@@ -88,7 +92,13 @@ def make_plan(
         if not only or one.name in only
     )
     pack_path, pack = load_pack(profile.pack, path)
-    settings |= {f"data.{name}": str(file) for name, file in replaced.items()}
+    pinned = {one.name: one.sha256 for one in profile.datasets}
+    settings |= {
+        f"data.{one.name}": str(replaced[one.name])
+        for one in datasets
+        # The pinned file from another place is the pinned file.
+        if one.name in replaced and one.sha256 != pinned[one.name]
+    }
     settings |= {"only": list(only)} if only else {}
     settings |= {"limit": limit} if limit is not None else {}
     return Plan(
@@ -100,7 +110,12 @@ def make_plan(
         pack_sha256=sha256_file(pack_path),
         datasets=datasets,
         jobs=tuple(plan_jobs(datasets, profile.samples)),
+        policy=load_policy(_policy_name(profile.sandbox.policy, path)),
     )
+
+
+def _policy_name(written: str, profile_path: Path) -> str:
+    return written if written in bundled_policies() else str(resolve_path(written, profile_path))
 
 
 def load_pack(written: str, profile_path: Path) -> tuple[Path, ProtocolPack]:
@@ -112,14 +127,14 @@ def load_pack(written: str, profile_path: Path) -> tuple[Path, ProtocolPack]:
     return path, read_pack(path)
 
 
-def read_pack(path: Path) -> ProtocolPack:
-    """Read a protocol pack file; raise `UserError` naming it and what is wrong."""
+def read_pack(path: Path, *, option: str = "--pack") -> ProtocolPack:
+    """Read a protocol pack file; raise `UserError` naming it and the `option` that names another."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(
             f"protocol pack {path}: {error.strerror or error}",
-            remedy="it holds the protocol's sentences, which Recount does not ship: name it with --pack",
+            remedy=f"it holds the protocol's sentences, which Recount does not ship: name it with {option}",
         ) from error
     except (ValueError, RecursionError) as error:
         raise UserError(f"protocol pack {path}: not JSON: {error}", remedy="fetch it again") from error

@@ -12,7 +12,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from typing_extensions import Self
 
+from runner.engines.openai_wire import OMITTABLE_PARAMETERS
 from runner.errors import UserError
+from runner.paths import is_file
 from runner.resources import PROFILE_DIR, bundled_dataset, bundled_profiles
 
 if sys.version_info >= (3, 11):
@@ -86,6 +88,13 @@ class OpenAIEngineSettings(_Section):
     attempts: Positive = 6
     omit_parameters: Annotated[tuple[str, ...], Field(strict=False)] = ()
 
+    @field_validator("omit_parameters")
+    @classmethod
+    def _can_be_left_out(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        if set(names) <= OMITTABLE_PARAMETERS:
+            return names
+        raise ValueError(f"only these can be left out: {', '.join(sorted(OMITTABLE_PARAMETERS))}")
+
 
 EngineSettings = Annotated[ScriptedEngineSettings | OpenAIEngineSettings, Field(discriminator="kind")]
 
@@ -107,16 +116,12 @@ class RetrySettings(_Section):
 
 
 class SandboxSettings(_Section):
-    """`[sandbox]`: limits of one action's container and of a trajectory's workspace."""
+    """`[sandbox]`: the policy that commands run under, by name or file (`recount sandbox policy`).
 
-    image: str = "recount-sandbox:latest"
-    memory_mib: Positive = 8704
-    processes: Positive = 512
-    workspace_mib: Positive = 1024
-    workspace_inodes: Positive = 65536
-    file_size_mib: Positive = 1024
-    output_limit_mib: Positive = 1024
-    runtime: str | None = None
+    A profile names it and cannot loosen it: limits and isolation are the sandbox's own configuration.
+    """
+
+    policy: str = "report"
 
 
 class Profile(_Section):
@@ -150,10 +155,10 @@ class Profile(_Section):
 def find_profile(name_or_path: str) -> Path:
     """Return the file of a bundled profile or of a path; raise `UserError` listing what there is."""
     bundled = PROFILE_DIR / f"{name_or_path}.toml"
-    if "/" not in name_or_path and bundled.is_file():
+    if "/" not in name_or_path and is_file(bundled):
         return bundled
     path = Path(name_or_path)
-    if path.is_file():
+    if is_file(path):
         return path
     raise UserError(
         f"no profile {name_or_path!r}", remedy=f"name one of {', '.join(bundled_profiles())}, or a TOML file"
@@ -215,4 +220,4 @@ def resolve_path(written: str, profile_path: Path) -> Path:
         return bundled_dataset(written.removeprefix("bundled:"))
     path = Path(written)
     beside = profile_path.parent / path
-    return path if path.is_absolute() or not beside.exists() else beside
+    return path if path.is_absolute() or not is_file(beside) else beside

@@ -8,6 +8,7 @@ import json
 import secrets
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -18,18 +19,28 @@ from runner import __version__
 from runner.atomic import write_text
 from runner.engines.base import Engine
 from runner.errors import ExitCode, InterruptedRunError, JournalWriteError, RecountError, UserError
-from runner.events import DatasetRecord, EndReason, Event, ProblemRecord, RunEnded, RunStarted
+from runner.events import (
+    ConcurrencyRecord,
+    DatasetRecord,
+    EndReason,
+    Event,
+    ProblemRecord,
+    RunEnded,
+    RunStarted,
+)
 from runner.groups import first_error_only
-from runner.journal import JOURNAL_NAME, JournalWriter, read_journal
+from runner.journal import JOURNAL_NAME, JournalWriter, read_state
+from runner.observe import MOST_BYTES_A_CHAR
 from runner.plan import Plan
+from runner.profile import ConcurrencySettings
 from runner.results.build import build_results, end_reason
 from runner.results.summary import summary_text
 from runner.results.traces import write_traces
 from runner.scheduler import RetryPolicy, Scheduler, describe_cause
 from runner.signals import Stop, watch_signals
-from runner.state import RunState, reduce_events
+from runner.state import RunState
 from runner.trajectory import TrajectoryRunner
-from sandbox import Sandbox, SandboxError
+from sandbox import Capacity, Sandbox, SandboxError
 
 RESULTS_NAME = "results.json"
 SUMMARY_NAME = "summary.txt"
@@ -90,7 +101,9 @@ async def run_plan(
             # Both shield their own teardown, which so survives the signal that brings it about.
             with stop.guard():
                 async with sandbox, engine:
-                    started = _run_started(plan, engine, await sandbox.identity(), run_id)
+                    _check_capture(plan, sandbox)
+                    concurrency = _fit(plan.profile.concurrency, await sandbox.capacity())
+                    started = _run_started(plan, engine, await sandbox.identity(), concurrency, run_id)
                     run_dir = make_run_dir(results_dir, run_id)
                     with JournalWriter(run_dir / JOURNAL_NAME) as journal:
                         await _record(plan, engine, sandbox, started, journal, stop, listener)
@@ -98,7 +111,9 @@ async def run_plan(
         raise
     except Exception:
         if run_dir is not None:
-            write_results(run_dir)
+            # What is raised already is the news; results can be derived from the journal later.
+            with suppress(RecountError):
+                write_results(run_dir)
         raise
     if run_dir is None:
         raise InterruptedRunError("stopped by a signal before the run began")
@@ -123,7 +138,7 @@ async def _record(
     message = ""
     try:
         with stop.guard():
-            await _work(plan, engine, sandbox, emit)
+            await _work(plan, engine, sandbox, started.concurrency, emit)
     except JournalWriteError:
         raise
     except (RecountError, SandboxError) as error:
@@ -132,30 +147,76 @@ async def _record(
         emit(RunEnded(reason=EndReason.FAILED, message=describe_cause(error)))
         raise
     else:
-        reason, message = EndReason.INTERRUPTED, stop.received
-        if not stop.received:
-            reason = end_reason(reduce_events(read_journal(journal.path)))
+        state = read_state(journal.path)
+        # A signal that came behind the last trajectory's end interrupted nothing.
+        reason = end_reason(state) if state.all_tried else EndReason.INTERRUPTED
+        message = stop.received
     emit(RunEnded(reason=reason, message=message))
 
 
-async def _work(plan: Plan, engine: Engine, sandbox: Sandbox, emit: Callable[[Event], None]) -> None:
+async def _work(
+    plan: Plan,
+    engine: Engine,
+    sandbox: Sandbox,
+    concurrency: ConcurrencyRecord,
+    emit: Callable[[Event], None],
+) -> None:
     """Run the scheduler until every job has ended, or something fails that no retry can mend."""
-    settings = plan.profile.concurrency
     trajectories = TrajectoryRunner(
         plan.rules,
         engine,
         sandbox,
-        generation=anyio.Semaphore(settings.generations),
-        tools=anyio.Semaphore(settings.tools),
+        generation=anyio.Semaphore(concurrency.generations),
+        tools=anyio.Semaphore(concurrency.tools),
         emit=emit,
     )
     retry = RetryPolicy(**plan.profile.retry.model_dump())
-    scheduler = Scheduler(trajectories, in_flight=settings.trajectories, retry=retry, emit=emit)
+    scheduler = Scheduler(trajectories, in_flight=concurrency.trajectories, retry=retry, emit=emit)
     with first_error_only():
         await scheduler.run(plan.jobs)
 
 
-def _run_started(plan: Plan, engine: Engine, sandbox: dict[str, str], run_id: str) -> RunStarted:
+def _check_capture(plan: Plan, sandbox: Sandbox) -> None:
+    """Truncation is exact only if the sandbox keeps as much of either end as an observation can show."""
+    shown_chars = plan.profile.limits.observation_limit_chars // 2
+    needed_bytes = shown_chars * MOST_BYTES_A_CHAR
+    if sandbox.capture_bytes < needed_bytes:
+        raise UserError(
+            f"limits.observation_limit_chars needs {needed_bytes} bytes of either end of an output,"
+            f" the sandbox's policy keeps {sandbox.capture_bytes}",
+            remedy="raise the policy's capture_bytes, or lower the limit",
+        )
+
+
+def _fit(wanted: ConcurrencySettings, capacity: Capacity) -> ConcurrencyRecord:
+    """Lower what a profile wants at once to what the sandbox's host can take, and keep why.
+
+    A trajectory needs one workspace at most, so as many in flight as there may be workspaces never wait for
+    one.
+    """
+    return ConcurrencyRecord(
+        trajectories=_least(wanted.trajectories, capacity.workspaces_at_once),
+        generations=wanted.generations,
+        tools=_least(wanted.tools, capacity.actions_at_once),
+        notes=capacity.notes,
+    )
+
+
+def _least(wanted: int, possible: int | None) -> int:
+    return wanted if possible is None else min(wanted, possible)
+
+
+def _policy_deviation(plan: Plan, identity: dict[str, str]) -> tuple[str, ...]:
+    """A broker has a policy of its own, and it need not be the profile's."""
+    found = identity.get("policy_sha256")
+    if found is None or found == plan.policy.digest():
+        return ()
+    return (f"the sandbox's policy is {identity.get('policy')}, not the profile's {plan.policy.name}",)
+
+
+def _run_started(
+    plan: Plan, engine: Engine, sandbox: dict[str, str], concurrency: ConcurrencyRecord, run_id: str
+) -> RunStarted:
     return RunStarted(
         run_id=run_id,
         recount=__version__,
@@ -179,13 +240,14 @@ def _run_started(plan: Plan, engine: Engine, sandbox: dict[str, str], run_id: st
         },
         engine=engine.identity(),
         sandbox=dict(sandbox),
-        deviations=(*engine.deviations(), *plan.deviations),
+        concurrency=concurrency,
+        deviations=(*engine.deviations(), *plan.deviations, *_policy_deviation(plan, sandbox)),
     )
 
 
 def write_results(run_dir: Path) -> RunOutcome:
     """Derive everything of a run from its journal and write it beside it."""
-    state = reduce_events(read_journal(run_dir / JOURNAL_NAME))
+    state = read_state(run_dir / JOURNAL_NAME)
     results = build_results(state)
     write_text(run_dir / RESULTS_NAME, json.dumps(results, indent=1) + "\n")
     write_text(run_dir / SUMMARY_NAME, summary_text(results))

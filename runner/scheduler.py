@@ -28,6 +28,9 @@ from runner.events import Event, InfrastructureRetry, Unfinished
 from runner.trajectory import Job, TrajectoryRunner
 from sandbox import SandboxInfrastructureError
 
+_MOST_CAUSES = 8
+_CAUSE_CHARS = 2000
+
 
 @dataclass(frozen=True)
 class RetryPolicy:
@@ -131,9 +134,10 @@ class Scheduler:
 
 
 def describe_cause(error: BaseException | None) -> str:
-    """Return an error and what it came from, a line each, without stack."""
+    """Return an error and what it came from, without stack; bounded, since servers word some of it."""
     lines: list[str] = []
-    while error is not None and len(lines) < 8:
-        lines.append("".join(traceback.format_exception_only(type(error), error)).strip())
+    while error is not None and len(lines) < _MOST_CAUSES:
+        line = "".join(traceback.format_exception_only(type(error), error)).strip()
+        lines.append(line[:_CAUSE_CHARS])
         error = error.__cause__
     return "\n".join(lines)

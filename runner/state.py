@@ -24,6 +24,10 @@ from runner.events import (
 )
 
 
+class StateError(ValueError):
+    """An event that cannot follow what came before it; the message names the trajectory."""
+
+
 @dataclass
 class TrajectoryState:
     """One trajectory: its newest attempt's turns and, once it ended, how."""
@@ -46,15 +50,19 @@ class RunState:
     ended: RunEnded | None = None
     trajectories: dict[TrajectoryKey, TrajectoryState] = field(default_factory=dict)
     last_event_at: float | None = None
+    _problems: set[tuple[str, str]] = field(default_factory=set)
 
     def apply(self, event: AnyEvent) -> None:
-        """Take in one event, in journal order."""
+        """Take in one event, in journal order; raise `StateError` for one that cannot stand there."""
         self.last_event_at = event.at
         if isinstance(event, RunStarted):
             self.started, self.ended = event, None
+            self._problems = {(one.name, problem.id) for one in event.datasets for problem in one.problems}
         elif isinstance(event, RunEnded):
             self.ended = event
         elif isinstance(event, TrajectoryStarted):
+            if self.started is not None and (event.dataset, event.problem_id) not in self._problems:
+                raise StateError(f"{event.key} is no trajectory of this run")
             before = self.trajectories.get(event.key)
             retries = before.retries if before is not None else []
             self.trajectories[event.key] = TrajectoryState(
@@ -66,7 +74,7 @@ class RunState:
     def _apply_to_trajectory(self, event: TurnDone | Terminated | InfrastructureRetry | Unfinished) -> None:
         trajectory = self.trajectories.get(event.key)
         if trajectory is None:
-            raise ValueError(f"{event.type} of {event.key}, which never started")
+            raise StateError(f"{event.type} of {event.key}, which never started")
         if isinstance(event, TurnDone):
             trajectory.turns.append(event)
         elif isinstance(event, Terminated):
@@ -93,6 +101,15 @@ class RunState:
             if record.name == dataset
             for problem in record.problems
         }
+
+    @property
+    def all_tried(self) -> bool:
+        """Whether every planned trajectory has a score or is given up."""
+        return all(
+            (one := self.trajectories.get(key)) is not None
+            and (one.terminated is not None or one.unfinished is not None)
+            for key in self.planned()
+        )
 
     def planned(self) -> list[TrajectoryKey]:
         """Every trajectory the run is made of, whether it has started or not."""

@@ -208,7 +208,7 @@ class TrajectoryRunner:
             try:
                 step = await self._step(completion.text, conversation, workspace)
             except TurnParseError as error:
-                self._emit_turn(job, attempt, turn, generated, _Step(TurnKind.FORMAT_CHECK))
+                self._emit_turn(job, attempt, turn, generated, _Step(TurnKind.PARSE_ERROR))
                 raise _EndedError(Termination.REQUEST_ERROR, error.original) from error
             self._emit_turn(job, attempt, turn, generated, step)
             if step.kind is TurnKind.FINAL_ANSWER:
@@ -289,6 +289,9 @@ class TrajectoryRunner:
         return await self._run_tool(action, command, workspace)
 
     async def _run_tool(self, action: Action, command: str, workspace: "_LazyWorkspace") -> _Step:
+        # Opened before the permit is taken: a sandbox may make this wait for room that others give up only
+        # after a command of theirs, which needs a permit.
+        await workspace.open()
         asked = perf_counter()
         async with self._tools:
             wait_s = perf_counter() - asked
@@ -364,10 +367,13 @@ class _LazyWorkspace:
         self._id = workspace_id
         self._workspace: Workspace | None = None
 
-    async def run(self, script: str, timeout_s: float) -> ActionResult:
+    async def open(self) -> Workspace:
         if self._workspace is None:
             self._workspace = await self._sandbox.open(self._id)
-        return await self._workspace.run(script, timeout_s)
+        return self._workspace
+
+    async def run(self, script: str, timeout_s: float) -> ActionResult:
+        return await (await self.open()).run(script, timeout_s)
 
     async def close(self) -> None:
         if self._workspace is not None:

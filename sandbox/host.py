@@ -27,7 +27,7 @@ from sandbox.capture import StreamCapture
 from sandbox.errors import SandboxInfrastructureError, SandboxPrerequisiteError
 from sandbox.frames import check_script
 from sandbox.policy import GIB, default_environment
-from sandbox.types import ActionResult, Limit, Sandbox, Usage, Workspace
+from sandbox.types import ActionResult, Capacity, Limit, Sandbox, Usage, Workspace
 
 READ_BYTES = 64 * 1024
 # A killed process is gone at once, unless the kernel holds it.
@@ -77,6 +77,10 @@ class HostSandbox(Sandbox):
     def forget(self, workspace: HostWorkspace) -> None:
         """Called by a workspace that is being removed."""
         self._workspaces.discard(workspace)
+
+    @override
+    async def capacity(self) -> Capacity:
+        return Capacity()
 
     @override
     async def identity(self) -> dict[str, str]:

@@ -69,6 +69,15 @@ class ActionResult:
     usage: Usage
 
 
+@dataclass(frozen=True)
+class Capacity:
+    """How much may run at once; None where nothing bounds it. `notes` says what the host made smaller."""
+
+    actions_at_once: int | None = None
+    workspaces_at_once: int | None = None
+    notes: tuple[str, ...] = ()
+
+
 class Workspace(Protocol):
     """Files that stay from one command to the next, for one trajectory."""
 
@@ -99,6 +108,10 @@ class Sandbox(Protocol):
 
     async def identity(self) -> dict[str, str]:
         """What commands run in, for the record of a run."""
+        ...
+
+    async def capacity(self) -> Capacity:
+        """How much a caller should have under way at once."""
         ...
 
     async def __aenter__(self) -> Self: ...

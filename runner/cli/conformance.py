@@ -14,9 +14,11 @@ from runner.conformance.functions import check_functions
 from runner.conformance.report import Report
 from runner.conformance.trajectories import check_trajectories
 from runner.errors import ExitCode, UserError
+from runner.paths import is_file
 from runner.plan import read_pack
 from runner.run import new_run_id
-from sandbox import DockerSandbox, HostSandbox, Policy, Sandbox
+from sandbox import BrokerSandbox, DockerSandbox, HostSandbox, Sandbox
+from sandbox.policy import load_policy
 
 app = typer.Typer(
     help="Check the protocol against golden vectors; exit code 1 if one differs.", no_args_is_help=True
@@ -41,9 +43,15 @@ def functions(
 @app.command("trajectories")
 def trajectories(
     file: Annotated[Path, typer.Argument(help="JSON lines of whole trajectories.")],
-    protocol: Annotated[Path, typer.Option(help="The protocol pack with the sentences they were made with.")],
+    protocol: Annotated[
+        Path | None,
+        typer.Option(help="The pack with the sentences they were made with; else protocol.json beside FILE."),
+    ] = None,
     sandbox: Annotated[SandboxKind, typer.Option(help="Where their commands run.")] = SandboxKind.DOCKER,
-    image: Annotated[str, typer.Option(help="The sandbox image.")] = "recount-sandbox:latest",
+    policy: Annotated[str, typer.Option(help="The sandbox policy, by name or file.")] = "report",
+    broker: Annotated[
+        Path | None, typer.Option(envvar="RECOUNT_BROKER", help="Socket of a sandbox broker to use instead.")
+    ] = None,
     trust: Annotated[
         bool, typer.Option("--i-trust-these-commands", help="Allow --sandbox host: no isolation at all.")
     ] = False,
@@ -54,13 +62,17 @@ def trajectories(
             "--sandbox host runs the file's commands on this machine without isolation",
             remedy="add --i-trust-these-commands if you have read them, or use --sandbox docker",
         )
-    pack = read_pack(protocol)
+    if not is_file(file):
+        raise UserError(f"no file {file}", remedy="name a file of golden trajectories")
+    pack = read_pack(protocol or file.parent / "protocol.json", option="--protocol")
     with tempfile.TemporaryDirectory(prefix="recount-conformance-") as scratch:
         box: Sandbox
         if sandbox is SandboxKind.HOST:
             box = HostSandbox(Path(scratch))
+        elif broker is not None:
+            box = BrokerSandbox(broker, new_run_id("conformance"))
         else:
-            box = DockerSandbox(Policy(image=image), run_id=new_run_id("conformance"))
+            box = DockerSandbox(load_policy(policy), run_id=new_run_id("conformance"))
         report = anyio.run(check_trajectories, file, pack, box)
     _finish(report)
 

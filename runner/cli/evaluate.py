@@ -9,16 +9,16 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from runner.clean import clean_text
 from runner.cli.output import line, out
 from runner.engines.base import Engine
 from runner.errors import UserError
-from runner.observe import CAPTURE_BYTES_PER_OBSERVATION_CHAR
 from runner.plan import Plan, build_engine, make_plan
-from runner.profile import OpenAIEngineSettings, SandboxSettings, ScriptedEngineSettings
+from runner.profile import OpenAIEngineSettings, ScriptedEngineSettings
 from runner.results.summary import render_summary
 from runner.run import RunOutcome, new_run_id, run_plan
 from runner.views.lines import LinesView
-from sandbox import DockerSandbox, Policy
+from sandbox import BrokerSandbox, DockerSandbox, Sandbox
 
 EPILOG = """Examples:
 
@@ -30,13 +30,12 @@ EPILOG = """Examples:
 
 Exit codes: 0 complete, 2 bad input, 3 our infrastructure failed, 4 unfinished trajectories, 130 stopped."""
 
-MIB = 1 << 20
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 
 def evaluate(  # noqa: PLR0913, PLR0917 - typer reads options from parameters
     profile: Annotated[
-        str, typer.Argument(help="A bundled profile (demo, interval25, final4) or a TOML file.")
+        str, typer.Argument(metavar="PROFILE", help="demo, interval25, final4, or a TOML file.")
     ],
     limit: Annotated[
         int | None, typer.Option(min=1, help="Only the first N problems of each data set.")
@@ -65,7 +64,15 @@ def evaluate(  # noqa: PLR0913, PLR0917 - typer reads options from parameters
         int | None, typer.Option(min=1, help="Trajectories, and generations, at once.")
     ] = None,
     tools: Annotated[int | None, typer.Option(min=1, help="Commands at once.")] = None,
-    image: Annotated[str | None, typer.Option(help="The sandbox image.")] = None,
+    policy: Annotated[
+        str | None, typer.Option(help="The sandbox policy, by name or file, without a broker.")
+    ] = None,
+    broker: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="RECOUNT_BROKER", help="Socket of a sandbox broker; else the engine is used directly."
+        ),
+    ] = None,
     results_dir: Annotated[
         Path, typer.Option("--out", envvar="RECOUNT_RESULTS", help="Where run directories go.")
     ] = Path("results"),
@@ -86,7 +93,7 @@ def evaluate(  # noqa: PLR0913, PLR0917 - typer reads options from parameters
         "concurrency.trajectories": in_flight,
         "concurrency.generations": in_flight,
         "concurrency.tools": tools,
-        "sandbox.image": image,
+        "sandbox.policy": policy,
     }
     overrides |= _engine_overrides(engine, model, base_url, script)
     plan = make_plan(
@@ -97,19 +104,20 @@ def evaluate(  # noqa: PLR0913, PLR0917 - typer reads options from parameters
         limit=limit,
     )
     engine_of_plan = build_engine(plan)
-    policy = _policy(plan)
     if dry_run:
         out.print(_plan_table(plan, results_dir))
         return
     name = run_id or new_run_id(plan.profile.name)
-    outcome = anyio.run(_run, plan, engine_of_plan, policy, name, results_dir)
+    outcome = anyio.run(_run, plan, engine_of_plan, broker, name, results_dir)
     out.print(render_summary(outcome.results))
     line(f"results in {outcome.run_dir}")
     raise typer.Exit(outcome.exit_code)
 
 
-async def _run(plan: Plan, engine: Engine, policy: Policy, run_id: str, results_dir: Path) -> RunOutcome:
-    sandbox = DockerSandbox(policy, run_id=run_id)
+async def _run(plan: Plan, engine: Engine, broker: Path | None, run_id: str, results_dir: Path) -> RunOutcome:
+    sandbox: Sandbox = (
+        DockerSandbox(plan.policy, run_id=run_id) if broker is None else BrokerSandbox(broker, run_id)
+    )
     return await run_plan(
         plan, engine, sandbox, run_id=run_id, results_dir=results_dir, listener=LinesView(line)
     )
@@ -146,27 +154,14 @@ def _engine_overrides(
     raise UserError(f"no engine {engine!r}", remedy="name openai or scripted")
 
 
-def _policy(plan: Plan) -> Policy:
-    """Return the sandbox's policy for a plan; its capture must hold what an observation can show."""
-    settings: SandboxSettings = plan.profile.sandbox
-    needed = plan.profile.limits.observation_limit_chars * CAPTURE_BYTES_PER_OBSERVATION_CHAR
-    return Policy(
-        image=settings.image,
-        memory_bytes=settings.memory_mib * MIB,
-        pids=settings.processes,
-        workspace_bytes=settings.workspace_mib * MIB,
-        workspace_inodes=settings.workspace_inodes,
-        fsize_bytes=settings.file_size_mib * MIB,
-        output_limit_bytes=settings.output_limit_mib * MIB,
-        capture_bytes=max(Policy(image=settings.image).capture_bytes, needed),
-        runtime=settings.runtime,
-    )
-
-
 def _plan_table(plan: Plan, results_dir: Path) -> Table:
     profile = plan.profile
     table = Table(
-        title=f"Plan of {profile.name}: nothing was started", title_justify="left", show_header=False
+        title=f"Plan of {profile.name}: nothing was started",
+        title_justify="left",
+        show_header=False,
+        box=None,
+        pad_edge=False,
     )
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
@@ -186,12 +181,12 @@ def _plan_table(plan: Plan, results_dir: Path) -> Table:
         ("sampling", " ".join(f"{name}={value}" for name, value in sampling.model_dump().items())),
         ("engine", _engine_text(profile.engine)),
         ("at once", " ".join(f"{name}={value}" for name, value in profile.concurrency.model_dump().items())),
-        ("sandbox", " ".join(f"{name}={value}" for name, value in profile.sandbox.model_dump().items())),
+        ("sandbox", f"policy {plan.policy.name}\nSHA-256 {plan.policy.digest()}"),
         ("overrides", "\n".join(f"{name} = {value}" for name, value in plan.overrides.items()) or "none"),
         ("results", f"below {results_dir}"),
     ]
     for name, value in rows:
-        table.add_row(name, Text(value))
+        table.add_row(name, Text(clean_text(value, keep_lines=True)))
     return table
 
 

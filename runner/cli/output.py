@@ -4,6 +4,7 @@ import io
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
@@ -13,7 +14,14 @@ from runner.clean import clean_text
 
 
 class _PatientConsole(Console):
-    """A console whose reader may go away: a run does not end because nobody looks (`recount eval | head`)."""
+    """A console whose reader may go away, or whose disk may fill: a run does not end because nobody looks."""
+
+    @override
+    def print(self, *objects: Any, **options: Any) -> None:
+        try:
+            super().print(*objects, **options)
+        except OSError:
+            self.on_broken_pipe()
 
     @override
     def on_broken_pipe(self) -> None:

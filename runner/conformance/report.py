@@ -4,6 +4,8 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from runner.clean import clean_text
+
 MAX_SHOWN = 20
 """Mismatches that are printed; one cause tends to fail in hundreds of places."""
 
@@ -85,8 +87,9 @@ def _first_difference(left: str, right: str) -> int:
 
 
 def _cut(text: str, start: int) -> str:
-    """Cut `text` to print; line ends are escaped so that every value keeps to its line."""
+    """Cut `text` to print: harmless, and on one line whatever it holds."""
     end = start + SHOWN_CHARS
     before = "…" if start else ""
     after = f"… ({len(text)} characters)" if end < len(text) else ""
-    return before + text[start:end].replace("\r", "\\r").replace("\n", "\\n") + after
+    shown = text[start:end].replace("\r", "\\r").replace("\n", "\\n")
+    return before + clean_text(shown, keep_lines=False) + after

@@ -13,10 +13,10 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from runner.conformance.report import Report
 from runner.datasets import Problem
-from runner.engines.base import Sampling, TrajectoryKey
+from runner.engines.base import Sampling, ScriptExhaustedError, TrajectoryKey
 from runner.engines.scripted import Script, ScriptedEngine
 from runner.errors import UserError
-from runner.events import EVENT_ADAPTER, Event, ProblemRecord
+from runner.events import EVENT_ADAPTER, Event, ProblemRecord, UntrustedText
 from runner.groups import first_error_only
 from runner.jsonl import JsonLinesError, read_json_lines
 from runner.protocol.prompt import ProtocolPack
@@ -52,7 +52,7 @@ class _Options(BaseModel):
 
 
 class _Case(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="ignore")
 
     name: str
     task: _Task
@@ -60,27 +60,37 @@ class _Case(BaseModel):
     sample_index: int
     base_seed: int
     options: _Options
-    completions: list[str | None]
+    completions: list[UntrustedText | None]
     expected: dict[str, Any]
 
 
 async def check_trajectories(file: Path, pack: ProtocolPack, sandbox: Sandbox) -> Report:
-    """Replay every case of `file` and compare; raise `UserError` for a file that cannot be read."""
+    """Replay every case of `file` and compare; raise `UserError` for a file without one that can be read.
+
+    A case that goes on where the original had ended is a failed one, like any other that differs.
+    """
     cases = _read_cases(file)
     report = Report()
-    found: dict[int, Any] = {}
+    found: dict[int, Mapping[str, Any] | ScriptExhaustedError] = {}
     slots = anyio.CapacityLimiter(AT_ONCE)
 
     async def replay(index: int, case: _Case) -> None:
         async with slots:
-            found[index] = await _replay(case, pack, sandbox)
+            try:
+                found[index] = await _replay(case, pack, sandbox)
+            except ScriptExhaustedError as error:
+                found[index] = error
 
     with first_error_only():
         async with sandbox, anyio.create_task_group() as tasks:
             for index, case in enumerate(cases):
                 tasks.start_soon(replay, index, case)
     for index, case in enumerate(cases):
-        _compare(report, case, found[index])
+        record = found[index]
+        if isinstance(record, ScriptExhaustedError):
+            report.fail(case.name, f"went on behind its last completion: {record.message}")
+        else:
+            report.compare(case.name, case.expected, {name: record.get(name) for name in case.expected})
     return report
 
 
@@ -99,6 +109,8 @@ def _read_cases(file: Path) -> list[_Case]:
             raise UserError(
                 f"{file}:{number}: {place}: {first['msg']}", remedy="each line is one trajectory"
             ) from error
+    if not cases:
+        raise UserError(f"{file}: holds no trajectory", remedy="name a file of golden trajectories")
     return cases
 
 
@@ -143,7 +155,3 @@ async def _replay(case: _Case, pack: ProtocolPack, sandbox: Sandbox) -> Mapping[
     )
     record = trajectory_record(trajectory, asked)
     return record | {"messages_after_prompt": messages_after_prompt(trajectory, pack)}
-
-
-def _compare(report: Report, case: _Case, found: Mapping[str, Any]) -> None:
-    report.compare(case.name, case.expected, {name: found.get(name) for name in case.expected})

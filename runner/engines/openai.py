@@ -17,12 +17,11 @@ from runner.engines.base import (
     Sampling,
     TrajectoryKey,
 )
-from runner.engines.openai_pool import Endpoint, OpenAISettings, ServerPool, describe, json_of
+from runner.engines.openai_pool import Answer, Endpoint, OpenAISettings, ServerPool, describe
 from runner.engines.openai_wire import (
     Blame,
     blame,
     completion_body,
-    read_error_message,
     read_reply,
     read_token_count,
     tokenize_body,
@@ -34,6 +33,7 @@ __all__ = ["OpenAIEngine", "OpenAISettings"]
 
 START_TIMEOUT_S = 60.0
 _NO_SUCH_ROUTE = frozenset({404, 405, 501})
+_SHOWN_NAME_CHARS = 100
 
 _PROBE = GenerationRequest(
     key=TrajectoryKey("", "", 0),
@@ -80,42 +80,41 @@ class OpenAIEngine(Engine):
     async def _check_model(self, endpoint: Endpoint) -> None:
         """Fail before the run where key, address or model name is wrong."""
         try:
-            response = await self._pool.probe(f"{endpoint.url}/models")
+            answer = await self._pool.probe(f"{endpoint.url}/models")
         except httpx.HTTPError as error:
             raise UserError(
                 f"no server answers at {endpoint.url}: {describe(error)}",
                 remedy="start it, or name another with --base-url",
             ) from error
-        if response.status_code in {401, 403}:
+        if answer.status_code in {401, 403}:
             raise UserError(
-                f"{endpoint.url} refuses the API key (HTTP {response.status_code})",
+                f"{endpoint.url} refuses the API key (HTTP {answer.status_code})",
                 remedy=f"put a valid key into the environment variable {self._settings.api_key_env}",
             )
-        if response.status_code in _NO_SUCH_ROUTE:
+        if answer.status_code in _NO_SUCH_ROUTE:
             return
-        served = _served_models(response)
+        served = _served_models(answer)
         if served is None:
             raise UserError(
-                f"{endpoint.url}/models answers HTTP {response.status_code} without a list of models",
+                f"{endpoint.url}/models answers HTTP {answer.status_code} without a list of models",
                 remedy="name the address of an OpenAI-compatible server; it mostly ends in /v1",
             )
         if served and self._settings.model not in served:
             raise UserError(
                 f"{endpoint.url} does not serve {self._settings.model!r}",
-                remedy=f"name one of: {', '.join(served[:8])}",
+                remedy=f"name one of: {', '.join(name[:_SHOWN_NAME_CHARS] for name in served[:8])}",
             )
 
     async def _probe_tokenizer(self, endpoint: Endpoint) -> None:
         """Find out whether this server can count a prompt, and how long a context it serves."""
         body = tokenize_body(({"role": "user", "content": "1"},), model=self._settings.model)
         try:
-            response = await self._pool.probe(f"{endpoint.root}/tokenize", body)
+            answer = await self._pool.probe(f"{endpoint.root}/tokenize", body)
         except httpx.HTTPError:
             return  # no such route, in the words of a server that hangs up on what it does not know
-        payload = json_of(response)
-        answer = payload if response.status_code == 200 and isinstance(payload, dict) else {}
-        endpoint.tokenizes = isinstance(answer.get("count"), int)
-        served = answer.get("max_model_len")
+        counted = answer.payload if answer.status_code == 200 and isinstance(answer.payload, dict) else {}
+        endpoint.tokenizes = isinstance(counted.get("count"), int)
+        served = counted.get("max_model_len")
         if isinstance(served, int) and served < self._settings.context_tokens:
             raise UserError(
                 f"{endpoint.url} serves a context of {served} tokens,"
@@ -131,16 +130,15 @@ class OpenAIEngine(Engine):
         """
         body = completion_body(_PROBE, model=self._settings.model, omit=self._settings.omit_parameters)
         try:
-            response = await self._pool.probe(f"{endpoint.url}/chat/completions", body)
+            answer = await self._pool.probe(f"{endpoint.url}/chat/completions", body)
         except httpx.HTTPError:
             return
-        payload = json_of(response)
-        if response.is_success or blame(response.status_code, payload) is Blame.RETRYABLE:
+        if answer.is_success or blame(answer.status_code, answer.payload) is Blame.RETRYABLE:
             return
-        _, message = read_error_message(payload)
+        _, message = self._pool.error_of(answer.payload)
         raise UserError(
             f"{endpoint.url} refuses a request with the fields that every turn has"
-            f" (HTTP {response.status_code}): {self._pool.without_key(message)[:500]}",
+            f" (HTTP {answer.status_code}): {message}",
             remedy="if it does not know a parameter, name that in engine.omit_parameters (a deviation)",
         )
 
@@ -188,10 +186,10 @@ class OpenAIEngine(Engine):
         return tuple(reasons)
 
 
-def _served_models(response: httpx.Response) -> list[str] | None:
+def _served_models(answer: Answer) -> list[str] | None:
     """Return the names in an answer of `/v1/models`, or None if it is no such answer."""
-    payload = json_of(response)
-    rows = payload.get("data") if response.status_code == 200 and isinstance(payload, dict) else None
+    payload = answer.payload
+    rows = payload.get("data") if answer.status_code == 200 and isinstance(payload, dict) else None
     if not isinstance(rows, list):
         return None
     return [str(row["id"]) for row in rows if isinstance(row, dict) and "id" in row]

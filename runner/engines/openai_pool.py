@@ -34,6 +34,10 @@ MAX_AVOID_S = 60.0
 """A server that failed is avoided while another works: this long, doubled with every failure in a row."""
 
 JSON_HEADERS = {"Content-Type": "application/json"}
+MAX_ANSWER_BYTES = 16 * 1024 * 1024
+"""Largest answer that is read: many times a turn's, or a long prompt's list of tokens."""
+MAX_MESSAGE_CHARS = 1000
+"""How much of a server's own words is kept; they go into journals and results."""
 
 T = TypeVar("T")
 
@@ -55,6 +59,24 @@ class OpenAISettings:
     retry_for_s: float = 3600.0
     backoff_cap_s: float = 60.0
     omit_parameters: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An HTTP answer, read whole. `payload` is its JSON, or its text where it is none."""
+
+    status_code: int
+    payload: object
+    retry_after_s: float | None = None
+
+    @property
+    def is_success(self) -> bool:
+        """Say whether the status is one of the 200s."""
+        return 200 <= self.status_code < 300
+
+
+class AnswerTooLargeError(httpx.RequestError):
+    """A server sent more than any answer to a request of ours can hold."""
 
 
 @dataclass
@@ -128,16 +150,30 @@ class ServerPool:
             raise EngineUnavailableError("the engine was not started")
         return self._client
 
-    async def probe(self, address: str, body: dict[str, Any] | None = None) -> httpx.Response:
+    async def probe(self, address: str, body: dict[str, Any] | None = None) -> Answer:
         """Ask one address once, with GET or with POST of a body. Raises `httpx.HTTPError`."""
-        if body is None:
-            return await self._http.get(address, timeout=PROBE_TIMEOUT_S)
-        return await self._http.post(
-            address, content=encode(body), headers=JSON_HEADERS, timeout=PROBE_TIMEOUT_S
-        )
+        content = None if body is None else encode(body)
+        return await self._ask(address, content, httpx.Timeout(PROBE_TIMEOUT_S))
 
-    def without_key(self, text: str) -> str:
-        """Servers quote the key they refuse."""
+    async def _ask(self, address: str, content: bytes | None, patience: httpx.Timeout) -> Answer:
+        """Ask once and read the answer; what it may hold is bounded, since a proxy can send anything."""
+        method, headers = ("GET", None) if content is None else ("POST", JSON_HEADERS)
+        body = bytearray()
+        async with self._http.stream(
+            method, address, content=content, headers=headers, timeout=patience
+        ) as response:
+            async for chunk in response.aiter_bytes():
+                body += chunk
+                if len(body) > MAX_ANSWER_BYTES:
+                    raise AnswerTooLargeError(f"more than {MAX_ANSWER_BYTES} bytes")
+        return Answer(response.status_code, _json_or_text(bytes(body)), _retry_after_s(response))
+
+    def error_of(self, payload: object) -> tuple[str, str]:
+        """Return type and message of an error answer, cut, and without the key, which servers quote."""
+        kind, message = (self._without_key(text) for text in read_error_message(payload))
+        return kind[:MAX_MESSAGE_CHARS], message[:MAX_MESSAGE_CHARS]
+
+    def _without_key(self, text: str) -> str:
         return text.replace(self._key, "[API key]") if self._key else text
 
     async def post(
@@ -176,7 +212,7 @@ class ServerPool:
         try:
             # httpx bounds every read by itself; a server that sends a byte now and then passes those.
             with anyio.fail_after(self._settings.request_timeout_s):
-                response = await self._http.post(address, content=content, headers=JSON_HEADERS)
+                answer = await self._ask(address, content, self._http.timeout)
         except TimeoutError as error:
             endpoint.failed()
             limit_s = self._settings.request_timeout_s
@@ -186,38 +222,34 @@ class ServerPool:
             raise _RetryableError(f"{address}: {describe(error)}") from error
         finally:
             endpoint.under_way -= 1
-        payload = json_of(response)
-        if response.status_code != 200:
-            raise self._failure(endpoint, address, response, payload)
+        if answer.status_code != 200:
+            raise self._failure(endpoint, address, answer)
         try:
-            reply = read(payload)
+            reply = read(answer.payload)
         except MalformedReplyError as error:
             endpoint.failed()
             raise _RetryableError(f"{address}: {error}") from error
         endpoint.answered()
         return endpoint.url, reply
 
-    def _failure(
-        self, endpoint: Endpoint, address: str, response: httpx.Response, payload: object
-    ) -> Exception:
-        kind, message = (self.without_key(text) for text in read_error_message(payload))
-        verdict = blame(response.status_code, payload)
+    def _failure(self, endpoint: Endpoint, address: str, answer: Answer) -> Exception:
+        kind, message = self.error_of(answer.payload)
+        verdict = blame(answer.status_code, answer.payload)
         if verdict in {Blame.PROMPT_TOO_LONG, Blame.REFUSED}:
             endpoint.answered()
         if verdict is Blame.PROMPT_TOO_LONG:
             return PromptTooLongError(message)
         if verdict is Blame.REFUSED:
             return RequestRefusedError(f"{kind}: {message}")
-        text = f"{address}: HTTP {response.status_code}: {message[:500]}"
+        text = f"{address}: HTTP {answer.status_code}: {message}"
         if verdict is Blame.MISCONFIGURED:
             endpoint.failed()
             return EngineUnavailableError(text, remedy="check the model's name, the address and the API key")
-        wait_s = _retry_after_s(response)
-        endpoint.failed(wait_s)
+        endpoint.failed(answer.retry_after_s)
         # Where another server can take the next try there is nothing to wait for.
         now = monotonic()
         elsewhere = any(one.avoided_until <= now for one in self.endpoints)
-        return _RetryableError(text, 0.0 if elsewhere else wait_s)
+        return _RetryableError(text, 0.0 if elsewhere else answer.retry_after_s)
 
 
 def encode(body: dict[str, Any]) -> bytes:
@@ -252,12 +284,11 @@ def _read_key(variable: str) -> str:
     return key
 
 
-def json_of(response: httpx.Response) -> object:
-    """Return the JSON in an answer, or the beginning of its text."""
+def _json_or_text(body: bytes) -> object:
     try:
-        return response.json()
+        return json.loads(body)
     except (ValueError, RecursionError):
-        return response.text[:2000]
+        return body.decode("utf-8", errors="replace")
 
 
 def describe(error: httpx.HTTPError) -> str:

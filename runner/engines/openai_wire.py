@@ -44,6 +44,26 @@ _TOO_LONG_PHRASES = (
 )
 
 
+OMITTABLE_PARAMETERS = frozenset(
+    {
+        "n",
+        "stream",
+        "seed",
+        "temperature",
+        "top_p",
+        "top_k",
+        "min_p",
+        "presence_penalty",
+        "frequency_penalty",
+        "repetition_penalty",
+        "chat_template_kwargs",
+    }
+)
+"""Fields that a server may not know. Without one of the others a turn is no turn: its length, where it
+stops, and what it is about."""
+FINISH_REASON_CHARS = 100
+
+
 @dataclass(frozen=True)
 class Reply:
     """The part of a chat completion that a turn needs."""
@@ -118,7 +138,7 @@ def read_reply(payload: object) -> Reply:
         text=content or "",
         prompt_tokens=prompt_tokens,
         completion_tokens=completion_tokens,
-        finish_reason=str(choices[0].get("finish_reason")),
+        finish_reason=str(choices[0].get("finish_reason"))[:FINISH_REASON_CHARS],
     )
 
 

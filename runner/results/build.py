@@ -31,6 +31,7 @@ def build_results(state: RunState) -> dict[str, Any]:
         "protocol": started.protocol,
         "engine": started.engine,
         "sandbox": started.sandbox,
+        "concurrency": started.concurrency.model_dump(mode="json"),
         "datasets": {record.name: _dataset_results(state, record) for record in started.datasets},
     }
 

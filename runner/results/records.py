@@ -54,14 +54,13 @@ def _step(turn: TurnDone) -> dict[str, Any]:
 
 
 def messages_after_prompt(trajectory: TrajectoryState, pack: ProtocolPack) -> list[dict[str, str]]:
-    """Return the conversation behind the first prompt, as the model had it at its end.
+    """Return the conversation behind the first prompt, as it was at its end.
 
-    The completion that ended the trajectory stands last; a turn that was cut off by an error does not.
+    The completion that ended the trajectory stands last, also one that could not be read; a turn that the
+    engine refused has none.
     """
     messages: list[dict[str, str]] = []
     for turn in trajectory.turns:
-        if turn.observation is None and turn.kind is not TurnKind.FINAL_ANSWER:
-            continue
         messages.append({"role": "assistant", "content": turn.assistant})
         if turn.observation is not None:
             name = pack.format_check_name if turn.action is None else str(turn.action["name"])

@@ -10,10 +10,10 @@ from rich.table import Table
 from rich.text import Text
 
 from runner.clean import clean_text
+from runner.protocol.score import SCORE_METHOD_PREFIX
 
 TEXT_WIDTH = 100
 _SHOWN_UNFINISHED = 5
-_SHORT_METHOD = "math_paper_react_cli_"
 
 
 def summary_text(results: Mapping[str, Any]) -> str:
@@ -111,7 +111,7 @@ def _actions(tools: Mapping[str, Any]) -> str:
 
 def _counts(counts: Mapping[str, int]) -> str:
     items = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    return ", ".join(f"{name.removeprefix(_SHORT_METHOD)} {count}" for name, count in items)
+    return ", ".join(f"{_plain(name).removeprefix(SCORE_METHOD_PREFIX)} {count}" for name, count in items)
 
 
 def _unfinished(dataset: Mapping[str, Any]) -> Iterable[Text]:
@@ -132,6 +132,8 @@ def _unfinished(dataset: Mapping[str, Any]) -> Iterable[Text]:
 def _notes(results: Mapping[str, Any]) -> Iterable[Text]:
     elapsed_s = (results["ended_at"] or results["started_at"]) - results["started_at"]
     yield Text(f"{results['end'] or 'killed'} after {elapsed_s:.1f} s", style="dim")
+    for note in results["concurrency"]["notes"]:
+        yield Text(f"host: {_plain(note)}", style="dim")
     for reason in results["deviations"]:
         yield Text(f"no reproduction: {_plain(reason)}", style="dim")
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from runner.atomic import write_text
 from runner.clean import clean_text
+from runner.errors import InfrastructureError
 from runner.events import ProblemRecord, TurnDone
 from runner.protocol.score import SCORE_METHOD_PREFIX
 from runner.state import RunState, TrajectoryState
@@ -27,9 +28,15 @@ def trace_name(trajectory: TrajectoryState) -> str:
 
 
 def write_traces(state: RunState, run_dir: Path) -> int:
-    """Write a trace for every trajectory that began; return how many."""
+    """Write a trace for every trajectory that began; return how many.
+
+    Raises `InfrastructureError` where the disk refuses.
+    """
     directory = run_dir / TRACE_DIR
-    directory.mkdir(exist_ok=True)
+    try:
+        directory.mkdir(exist_ok=True)
+    except OSError as error:
+        raise InfrastructureError(f"cannot create {directory}: {error.strerror or error}") from error
     problems = {record.name: state.problems(record.name) for record in state.datasets()}
     for trajectory in state.trajectories.values():
         problem = problems[trajectory.key.dataset][trajectory.key.problem_id]

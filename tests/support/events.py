@@ -3,6 +3,7 @@
 from typing import Any
 
 from runner.events import (
+    ConcurrencyRecord,
     DatasetRecord,
     EndReason,
     InfrastructureRetry,
@@ -35,6 +36,7 @@ def run_started(*ids: str, samples: int = 1, dataset: str = "set", **changes: An
         "protocol": {},
         "engine": {},
         "sandbox": {},
+        "concurrency": ConcurrencyRecord(trajectories=1, generations=1, tools=1),
     }
     return RunStarted(**values | changes)
 

@@ -8,7 +8,7 @@ import anyio
 from anyio.abc import TaskGroup
 from typing_extensions import Self, override
 
-from sandbox import ActionResult, CapturedStream, Limit, Sandbox, Usage, Workspace
+from sandbox import ActionResult, Capacity, CapturedStream, Limit, Sandbox, Usage, Workspace
 
 Answer = ActionResult | Awaitable[ActionResult]
 OnRun = Callable[[str], Answer]
@@ -94,6 +94,10 @@ class FakeSandbox(Sandbox):
     @override
     async def close(self) -> None:
         await self.__aexit__(None, None, None)
+
+    @override
+    async def capacity(self) -> Capacity:
+        return Capacity()
 
     @override
     async def identity(self) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 import time
 import unicodedata
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -114,3 +115,14 @@ def test_an_unended_escape_sequence_of_200_kilobytes_takes_time_in_proportion(un
     clean_text("\x1b[" + unit * 200_000, keep_lines=False)
 
     assert time.process_time() - started < 2.0
+
+
+@given(st.text(st.sampled_from("ab \t\n\u0301\u0302\u0303é\x00\x1b[m\ud800\u202e中")))
+def test_text_is_cleaned_as_if_character_by_character(text: str) -> None:
+    """Runs of plain text are skipped for speed; that must not show."""
+    without_escapes = clean_text(text, keep_lines=True)
+
+    assert clean_text(without_escapes, keep_lines=True) == without_escapes
+    for before, after in pairwise(without_escapes):
+        assert not (unicodedata.category(before)[0] == unicodedata.category(after)[0] == "M")
+    assert set(without_escapes) <= set("ab \n\u0301\u0302\u0303é中[m") | {REPLACEMENT}

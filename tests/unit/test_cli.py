@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -91,7 +92,7 @@ def test_a_dry_run_of_the_demo_prints_the_plan_and_leaves_nothing(tmp_path: Path
     done = recount("eval", "demo", "--dry-run", cwd=tmp_path)
 
     assert (done.returncode, done.stderr) == (0, "")
-    for part in ("20 problems", "40 (2 a problem)", "kind=scripted", "temperature=1.0", "memory_mib=256"):
+    for part in ("20 problems", "40 (2 a problem)", "kind=scripted", "temperature=1.0", "policy demo"):
         assert part in done.stdout
     assert list(tmp_path.iterdir()) == []
 
@@ -143,6 +144,10 @@ def test_a_plan_can_be_printed_where_only_ascii_can_be_shown(tmp_path: Path) -> 
         (("demo", "--samples", "3"), ("no script for 20 of 60 trajectories",)),
         (("demo", "--context-tokens", "1500"), ("leaves no room for a prompt",)),
         (("final4",), ("datasets/",)),
+        (("x" * 300,), ("no profile 'xxx",)),
+        (("demo", "--data", "demo=" + "x" * 300), ("no file xxx",)),
+        (("demo", "--pack", "x" * 300), ("File name too long",)),
+        (("demo", "--script", "x" * 300), ("File name too long",)),
     ],
 )
 def test_a_mistake_is_one_message_with_a_remedy(
@@ -246,6 +251,56 @@ def test_conformance_names_a_bad_case(here: Here, tmp_path: Path, line: str, par
     assert_one_error(done, part)
 
 
+def test_conformance_names_the_file_or_the_pack_that_is_missing(here: Here, tmp_path: Path) -> None:
+    cases = tmp_path / "cases.jsonl"
+
+    assert_one_error(here("conformance", "trajectories", str(cases)), "no file", "cases.jsonl")
+    cases.write_text("{}\n", encoding="utf-8")
+    assert_one_error(
+        here("conformance", "trajectories", str(cases)), "protocol.json: No such file", "--protocol"
+    )
+    assert_one_error(here("conformance", "functions", str(tmp_path)), "Is a directory")
+
+
+def test_conformance_with_no_case_is_a_mistake_and_no_success(here: Here, tmp_path: Path) -> None:
+    cases, pack = tmp_path / "cases.jsonl", tmp_path / "protocol.json"
+    cases.write_text("\n", encoding="utf-8")
+    pack.write_text(json.dumps(PACK_DOCUMENT), encoding="utf-8")
+
+    for kind in (("functions",), ("trajectories", "--sandbox", "host", "--i-trust-these-commands")):
+        assert_one_error(here("conformance", *kind, str(cases)), "cases.jsonl: holds no")
+
+
+def test_conformance_shows_at_most_twenty_cases_that_differ_and_counts_all(
+    here: Here, tmp_path: Path
+) -> None:
+    cases = tmp_path / "cases.jsonl"
+    cases.write_text('{"function": "strip_think", "args": ["x"], "expected": "y"}\n' * 25, encoding="utf-8")
+
+    done = here("conformance", "functions", str(cases))
+
+    assert (done.returncode, done.stderr) == (1, "")
+    assert done.stdout.count("FAILED") == 20
+    assert done.stdout.splitlines()[-2:] == ["... and 5 more", "0 passed, 25 failed"]
+
+
+def test_a_hostile_case_cannot_act_on_the_terminal(here: Here, tmp_path: Path) -> None:
+    cases = tmp_path / "cases.jsonl"
+    hostile = "\x1b]52;c;x\x07[bold]\u202e\n"
+    lines = [
+        {"function": hostile, "args": [], "expected": hostile},
+        {"function": "strip_think", "args": [{hostile: hostile}], "expected": hostile},
+        {"function": "score", "args": [hostile, hostile, hostile], "expected": None},
+    ]
+    cases.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+
+    done = here("conformance", "functions", str(cases))
+
+    assert done.returncode == 1
+    assert len(done.stdout.splitlines()) == 3 * 3 + 1
+    assert not {"\x1b", "\x07", "\u202e"} & set(done.stdout)
+
+
 def test_conformance_says_how_many_cases_passed(tmp_path: Path) -> None:
     cases = tmp_path / "cases.jsonl"
     good = {"function": "strip_think", "args": ["<think>x</think> y"], "expected": "y"}
@@ -273,6 +328,59 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
         os.close(write)
 
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_a_full_disk_behind_the_output_is_no_error() -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "runner", "eval", "demo", "--dry-run"],
+            cwd=ROOT,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            timeout=60,
+            check=False,
+        )
+
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_a_plan_fits_a_terminal_of_80_columns_and_holds_whole_hashes(
+    here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+
+    done = here("eval", "demo", "--dry-run")
+
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    assert len(re.findall(r"\b[0-9a-f]{64}\b", done.stdout)) == 3
+
+
+def test_a_hostile_profile_cannot_act_on_the_terminal(here: Here, tmp_path: Path) -> None:
+    profile = write_profile(tmp_path, OPENAI)
+    hostile = 'description = "\\u001b]52;c;x\\u0007[bold]\\u202e"\nsamples'
+    profile.write_text(profile.read_text(encoding="utf-8").replace("samples", hostile, 1), encoding="utf-8")
+
+    done = here("eval", str(profile), "--dry-run")
+
+    assert done.returncode == 0
+    assert "[bold]" in done.stdout
+    assert not {"\x1b", "\x07", "\u202e"} & set(done.stdout)
+
+
+def test_a_fault_of_the_program_is_a_cleaned_traceback_and_no_check_that_failed(
+    here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise RuntimeError("a bug quotes \x1b[2J a model")
+
+    monkeypatch.setattr("runner.cli.evaluate.make_plan", fail)
+
+    done = here("eval", "demo", "--dry-run")
+
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "error: a fault of Recount itself" in done.stderr
+    assert "RuntimeError: a bug quotes  a model" in done.stderr
+    assert "\x1b" not in done.stderr
 
 
 @pytest.mark.docker

@@ -14,8 +14,8 @@ from support.events import began, ended, retried, run_started, terminated, turn,
 from typing_extensions import override
 
 from runner.errors import JournalWriteError, UserError
-from runner.events import Event, RunStarted, TurnDone
-from runner.journal import JournalError, JournalWriter, read_journal
+from runner.events import AnyEvent, Event, RunStarted, TurnDone
+from runner.journal import JournalError, JournalWriter, read_journal, read_state
 
 ALL_KINDS: tuple[Event, ...] = (
     run_started("p0", "p1", overrides=("limit=1",), deviations=("a script",)),
@@ -269,3 +269,48 @@ def test_the_journal_says_of_which_version_it_is(path: Path) -> None:
 
     assert isinstance(read, RunStarted)
     assert json.loads(path.read_bytes())["version"] == read.version == 1
+
+
+def test_a_state_is_read_from_a_journal(path: Path) -> None:
+    write(path, run_started(), began(), terminated())
+
+    assert [one.terminated is not None for one in read_state(path).trajectories.values()] == [True]
+
+
+@pytest.mark.parametrize(
+    ("event", "message"),
+    [
+        (terminated("p0"), "terminated of set/p0:sample00, which never started"),
+        (began("elsewhere"), "set/elsewhere:sample00 is no trajectory of this run"),
+    ],
+)
+def test_an_event_that_cannot_stand_where_it_does_is_named_with_its_line(
+    path: Path, event: AnyEvent, message: str
+) -> None:
+    write(path, run_started("p0", "p1"), began("p1"), event)
+
+    with pytest.raises(JournalError) as raised:
+        read_state(path)
+
+    assert str(raised.value) == f"{path}:3: {message}"
+
+
+def test_a_journal_of_a_run_that_never_started_is_named(path: Path) -> None:
+    path.write_bytes(b"")
+
+    with pytest.raises(JournalError, match=r"journal\.jsonl: the run never started"):
+        read_state(path)
+
+
+def test_what_must_survive_a_power_cut_is_synced_and_a_turn_is_not(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr("runner.journal.os.fsync", synced.append)
+    counts = []
+    with JournalWriter(path) as journal:
+        for event in (run_started(), began(), turn(), retried(), terminated(), unfinished(), ended()):
+            journal.append(event)
+            counts.append(len(synced))
+
+    assert counts == [1, 1, 1, 1, 2, 3, 4]

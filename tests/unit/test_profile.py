@@ -284,3 +284,35 @@ def test_an_absent_script_is_named(tmp_path: Path) -> None:
 
     with pytest.raises(UserError, match=r"script\.jsonl: No such file"):
         build_engine(plan)
+
+
+@pytest.mark.parametrize("name", ["stop", "max_tokens", "model", "messages", "top-k", ""])
+def test_only_what_a_turn_can_do_without_can_be_left_out(tmp_path: Path, name: str) -> None:
+    engine = {
+        "kind": "openai",
+        "model": "m",
+        "base_urls": ["http://h/v1"],
+        "omit_parameters": ["top_k", name],
+    }
+
+    with pytest.raises(UserError, match=r"engine\.omit_parameters: .*only these can be left out: .*min_p"):
+        load_profile(str(write_profile(tmp_path, engine)))
+
+
+def test_a_name_that_no_file_can_have_is_no_profile() -> None:
+    with pytest.raises(UserError, match="no profile 'xxx"):
+        load_profile("x" * 300)
+
+
+def test_a_data_set_s_pinned_file_from_another_place_is_no_deviation(tmp_path: Path) -> None:
+    profile = write_profile(tmp_path / "profile", OPENAI)
+    pinned = (tmp_path / "profile" / "set.jsonl").read_bytes()
+    text = profile.read_text(encoding="utf-8")
+    sha256 = hashlib.sha256(pinned).hexdigest()
+    profile.write_text(text.replace("base_seed", f'sha256 = "{sha256}"\nbase_seed'), encoding="utf-8")
+    same, other = tmp_path / "same.jsonl", tmp_path / "other.jsonl"
+    same.write_bytes(pinned)
+    other.write_bytes(pinned.replace(b"42", b"43"))
+
+    assert make_plan(str(profile), data={"set": same}).deviations == ()
+    assert make_plan(str(profile), data={"set": other}).deviations == (f"changed: data.set = {other}",)

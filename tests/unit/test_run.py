@@ -2,7 +2,8 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from runner.journal import read_journal
 from runner.plan import Plan, build_engine, make_plan
 from runner.protocol.decoding import MAX_DEPTH
 from runner.run import RunOutcome, run_plan, write_results
+from runner.signals import Stop
 from sandbox import ActionResult, SandboxError, SandboxInfrastructureError, SandboxPrerequisiteError
 
 pytestmark = pytest.mark.anyio
@@ -505,3 +507,51 @@ async def test_a_results_file_that_cannot_be_written_is_ours(tmp_path: Path) -> 
         write_results(outcome.run_dir)
 
     assert not list(outcome.run_dir.glob(".results.json.*"))
+
+
+@pytest.mark.parametrize(
+    ("engine", "last", "reason"),
+    [
+        (FakeEngine(solve), "terminated", EndReason.COMPLETE),
+        (engine_dead_for("p0")[0], "unfinished", EndReason.INCOMPLETE),
+    ],
+    ids=["scored", "given up"],
+)
+async def test_a_signal_behind_the_last_trajectory_s_end_interrupts_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: FakeEngine, last: str, reason: EndReason
+) -> None:
+    stop = Stop()
+
+    @asynccontextmanager
+    async def watched() -> AsyncIterator[Stop]:
+        yield stop
+
+    def signal_at_the_end(event: Event) -> None:
+        if event.type == last:  # type: ignore[attr-defined]
+            stop.stop("SIGINT")
+
+    monkeypatch.setattr("runner.run.watch_signals", watched)
+
+    outcome = await run(tmp_path, plan_for(tmp_path), engine, listener=signal_at_the_end)
+
+    assert (outcome.reason, outcome.results["end"]) == (reason, reason.value)
+
+
+async def test_a_fault_is_not_replaced_by_results_that_cannot_be_written(tmp_path: Path) -> None:
+    def fail(_: GenerationRequest) -> str:
+        (tmp_path / "results" / "run" / "traces").write_text("in the way")
+        raise RuntimeError("a bug")
+
+    with pytest.raises(RuntimeError, match="a bug"):
+        await run(tmp_path, plan_for(tmp_path), FakeEngine(fail))
+
+
+async def test_a_traces_directory_that_cannot_be_is_ours(tmp_path: Path) -> None:
+    outcome = await run(tmp_path, plan_for(tmp_path), FakeEngine(solve))
+    for path in (outcome.run_dir / "traces").iterdir():
+        path.unlink()
+    (outcome.run_dir / "traces").rmdir()
+    (outcome.run_dir / "traces").write_text("in the way")
+
+    with pytest.raises(InfrastructureError, match=r"cannot create .*traces"):
+        write_results(outcome.run_dir)

@@ -275,3 +275,18 @@ def test_a_cause_that_came_from_itself_is_told_in_bounded_length() -> None:
 
 def test_no_cause_is_no_text() -> None:
     assert describe_cause(None) == ""
+
+
+def test_a_cause_is_bounded_in_depth_and_length() -> None:
+    error = EngineUnavailableError("x" * 1_000_000)
+    for number in range(100):
+        outer = EngineUnavailableError(f"cause {number}")
+        outer.__cause__ = error
+        error = outer
+    root = EngineUnavailableError("x" * 1_000_000)
+    root.__cause__ = error
+
+    told = describe_cause(root)
+
+    assert len(told) < 20_000
+    assert told.splitlines()[1].endswith("cause 99")

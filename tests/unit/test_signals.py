@@ -9,12 +9,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import anyio
+import anyio.lowlevel
 import pytest
 from support.builders import answer, bash, write_lines, write_profile
 
 from runner.events import EndReason, RunEnded, Terminated
 from runner.journal import read_journal
 from runner.run import write_results
+from runner.signals import Stop
 
 CHILD = Path(__file__).resolve().parents[1] / "support" / "slow_run.py"
 ROOT = CHILD.parents[2]
@@ -148,3 +151,16 @@ def test_a_killed_run_s_journal_gives_the_results_of_what_was_done(profile: Path
     assert outcome.results["end"] is None
     assert len(outcome.results["datasets"]["set"]["trajectories"]) >= 1
     assert outcome.reason is EndReason.INCOMPLETE
+
+
+@pytest.mark.anyio
+async def test_what_would_begin_behind_a_signal_does_not() -> None:
+    stop = Stop()
+    began = False
+    stop.stop("SIGINT")
+
+    with stop.guard():
+        await anyio.lowlevel.checkpoint()
+        began = True
+
+    assert not began

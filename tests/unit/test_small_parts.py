@@ -49,6 +49,7 @@ async def test_an_error_leaves_nested_task_groups_as_itself() -> None:
         await work()
 
     assert isinstance(raised.value.__cause__, OSError)
+    assert raised.value.__suppress_context__
 
 
 def test_an_error_s_remedy_stands_below_it() -> None:

@@ -99,3 +99,9 @@ def test_every_problem_and_sample_is_planned_whether_begun_or_not() -> None:
 def test_the_way_a_run_ended_is_known_only_once_it_did() -> None:
     assert reduce_events(RUN[:-1]).end_reason is None
     assert reduce_events(RUN).end_reason is EndReason.INCOMPLETE
+
+
+def test_every_trajectory_is_tried_once_each_has_a_score_or_is_given_up() -> None:
+    assert reduce_events(RUN).all_tried
+    assert not reduce_events(RUN[:9]).all_tried
+    assert not reduce_events([run_started("p0", "p1"), began(), terminated()]).all_tried

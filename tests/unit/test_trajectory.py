@@ -8,6 +8,7 @@ import pytest
 from support.builders import LIMITS, PACK, RULES, SAMPLING, answer, bash, job
 from support.fake_engine import FakeEngine
 from support.fake_sandbox import FakeSandbox, result, stream
+from typing_extensions import override
 
 from runner.engines.base import (
     EngineUnavailableError,
@@ -20,7 +21,7 @@ from runner.protocol.score import AnswerStatus, ScoreMethod, Termination
 from runner.results.records import messages_after_prompt, react_steps, trajectory_record
 from runner.state import RunState, TrajectoryState
 from runner.trajectory import Limits, Permit, Rules, TrajectoryRunner
-from sandbox import ActionResult, CapturedStream, Limit, SandboxInfrastructureError, Usage
+from sandbox import ActionResult, CapturedStream, Limit, SandboxInfrastructureError, Usage, Workspace
 
 pytestmark = pytest.mark.anyio
 
@@ -352,6 +353,28 @@ async def test_a_command_that_could_not_be_started_is_told_in_python_s_words() -
         ),
         (
             ActionResult(
+                stream(b"\xff", decode_error="first"),
+                stream(b"\xff", decode_error="second"),
+                0,
+                False,
+                (),
+                Usage(0, 0, 0, 0),
+            ),
+            "[ERROR] Failed to execute command: first",
+        ),
+        (
+            ActionResult(
+                CapturedStream("é".encode() * 100 + b"\xc3", b"\xa9" + "é".encode() * 100, 10_000, None),
+                stream(b""),
+                0,
+                False,
+                (),
+                Usage(0, 0, 0, 0),
+            ),
+            "é" * 100 + "\n...[truncated]...\n" + "é" * 86 + "\n[exit_code] 0",
+        ),
+        (
+            ActionResult(
                 CapturedStream(b"a" * 300, b"b" * 300, 10_000, None),
                 stream(b""),
                 0,
@@ -362,7 +385,10 @@ async def test_a_command_that_could_not_be_started_is_told_in_python_s_words() -
             "a" * 100 + "\n...[truncated]...\n" + "b" * 86 + "\n[exit_code] 0",
         ),
     ],
-    ids=["no output", "newlines", "signal", "time-out", "output limit", "not UTF-8", "truncated"],
+    ids=[
+        *("no output", "newlines", "signal", "time-out", "output limit", "not UTF-8", "neither is UTF-8"),
+        *("a character cut in two", "truncated"),
+    ],
 )
 async def test_a_result_is_worded_as_the_report_s_harness_does(
     outcome: ActionResult, observation: str
@@ -490,3 +516,26 @@ async def test_what_runs_nothing_waits_for_no_tool(command: str) -> None:
         played, _ = await play(says(*[bash(command)] * 4), tools=busy)
 
     assert played.terminated is not None
+
+
+class Opens(FakeSandbox):
+    """A sandbox that says what is held while a workspace is opened."""
+
+    def __init__(self, tools: Held) -> None:
+        super().__init__()
+        self.tools = tools
+        self.held: list[bool] = []
+
+    @override
+    async def open(self, workspace_id: str) -> Workspace:
+        self.held.append(self.tools.now)
+        return await super().open(workspace_id)
+
+
+async def test_no_tool_permit_is_held_while_a_workspace_is_waited_for() -> None:
+    tools = Held()
+    sandbox = Opens(tools)
+
+    await play(says(bash("ls"), answer("42")), sandbox, tools=tools)
+
+    assert sandbox.held == [False]

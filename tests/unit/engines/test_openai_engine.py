@@ -19,6 +19,8 @@ from runner.engines.base import (
     TrajectoryKey,
 )
 from runner.engines.openai import OpenAIEngine, OpenAISettings
+from runner.engines.openai_pool import MAX_MESSAGE_CHARS
+from runner.engines.openai_wire import FINISH_REASON_CHARS, OMITTABLE_PARAMETERS, completion_body
 from runner.errors import UserError
 from runner.protocol.prompt import Message
 
@@ -533,3 +535,42 @@ async def test_starting_and_closing_twice_is_once(change: Callable[[OpenAIEngine
         async with OpenAIEngine(settings(server.url)) as engine:
             await change(engine)()
             await change(engine)()
+
+
+async def test_an_answer_without_end_is_not_read_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runner.engines.openai_pool.MAX_ANSWER_BYTES", 5000)
+    with OpenAIServer(lambda _: completion("x" * 6000)) as server:
+        async with OpenAIEngine(settings(server.url, attempts=2)) as engine:
+            with pytest.raises(EngineUnavailableError, match=r"more than 5000 bytes \(tried 2 times\)"):
+                await engine.generate(request())
+
+
+async def test_a_server_s_words_are_kept_to_a_length_and_its_key_is_out_before_they_are_cut(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    words = "x" * (MAX_MESSAGE_CHARS - 5) + KEY + "y" * 100_000
+    with OpenAIServer() as server:
+        async with OpenAIEngine(settings(server.url, attempts=1)) as engine:
+            for reply in (error(400, words), error(500, words), Reply(502, words.encode())):
+                server.planned.append(reply)
+                with pytest.raises((RequestRefusedError, EngineUnavailableError)) as raised:
+                    await engine.generate(request())
+
+                assert len(str(raised.value)) < MAX_MESSAGE_CHARS + 200
+                assert KEY[:5] not in str(raised.value)
+
+
+async def test_a_finish_reason_is_kept_to_a_length() -> None:
+    body = json.loads(completion("x").body)
+    body["choices"][0]["finish_reason"] = "stop" * 1000
+    with OpenAIServer(lambda _: json_reply(body)) as server:
+        async with OpenAIEngine(settings(server.url)) as engine:
+            assert len((await engine.generate(request())).finish_reason) == FINISH_REASON_CHARS
+
+
+def test_what_can_be_left_out_is_what_a_turn_can_do_without() -> None:
+    sent = set(completion_body(request(), model=MODEL, omit=frozenset()))
+
+    assert sent - OMITTABLE_PARAMETERS == {"model", "messages", "max_tokens", "stop"}
+    assert sent >= OMITTABLE_PARAMETERS

@@ -1,5 +1,6 @@
 """The summary: what is missing is said, and nothing hostile gets through."""
 
+import shlex
 import unicodedata
 from typing import Any
 
@@ -135,3 +136,16 @@ def test_no_line_holds_more_than_a_line() -> None:
 
     assert len(lines) == 2
     assert all(len(line) < 1000 and line.isprintable() for line in lines)
+
+
+def test_an_id_cannot_pass_for_further_fields_of_a_line() -> None:
+    lines: list[str] = []
+    view = LinesView(lines.append)
+    spoof = 'x score=1 termination="final_answer"'
+
+    for event in (run_started(spoof), began(spoof), terminated(spoof, score=0.0)):
+        view(event)
+
+    assert lines[1].startswith('done=1/1 trajectory="set/x score=1 termination=')
+    fields = dict(field.split("=", 1) for field in shlex.split(lines[1]))
+    assert (fields["trajectory"], fields["score"]) == (f"set/{spoof}:sample00", "0")

@@ -143,7 +143,8 @@ def test_ids_that_look_alike_once_made_safe_keep_their_own_traces(tmp_path: Path
 
 @given(ANY_TEXT)
 def test_any_id_makes_a_name_of_safe_characters(problem_id: str) -> None:
-    state = reduce_events([run_started(), began(problem_id) if _encodes(problem_id) else began()])
+    chosen = problem_id if _encodes(problem_id) else "p0"
+    state = reduce_events([run_started(chosen), began(chosen)])
     (played,) = state.trajectories.values()
 
     name = trace_name(played)
