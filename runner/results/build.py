@@ -1,11 +1,11 @@
 """Results of a run, built from its state. Pure: whoever has the journal can build them again."""
 
-from collections import Counter
 from typing import Any
 
 from runner.events import DatasetRecord, EndReason, Unfinished
 from runner.results.aggregate import ScoredRow, pass_at_k, report_summary, standard_error_within_problems
 from runner.results.records import scored_row, trajectory_record
+from runner.results.tools import tool_counts
 from runner.state import RunState, TrajectoryState
 
 RESULTS_VERSION = 1
@@ -68,7 +68,7 @@ def _dataset_results(state: RunState, record: DatasetRecord) -> dict[str, Any]:
         "pass_at_k": {
             str(k): value for k in range(1, samples + 1) if (value := pass_at_k(rows, k)) is not None
         },
-        "tools": _tool_counts(mine),
+        "tools": tool_counts(turn for one in mine for turn in one.turns),
         "tokens": {
             "generated": sum(one.terminated.generated_tokens for one in scored if one.terminated),
             "largest_context": max(
@@ -94,18 +94,6 @@ def _mean_with_error(rows: list[ScoredRow], planned: int) -> dict[str, float | i
         "planned": planned,
         "if_missing_wrong": total / planned if planned else None,
         "if_missing_right": (total + missing) / planned if planned else None,
-    }
-
-
-def _tool_counts(trajectories: list[TrajectoryState]) -> dict[str, Any]:
-    """Count actions and what of the sandbox's limits bit: where it differs from the original's host."""
-    tools = [turn.tool for one in trajectories for turn in one.turns if turn.tool is not None]
-    return {
-        "actions": len(tools),
-        "timed_out": sum(1 for tool in tools if tool.timed_out),
-        "limits": dict(Counter(limit for tool in tools for limit in tool.limits)),
-        "nonzero_exit": sum(1 for tool in tools if tool.exit_code not in {0, None}),
-        "wall_s": round(sum(tool.wall_s for tool in tools), 3),
     }
 
 

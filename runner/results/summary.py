@@ -106,7 +106,11 @@ def _details(name: str, dataset: Mapping[str, Any]) -> Table:
 def _actions(tools: Mapping[str, Any]) -> str:
     text = f"{tools['actions']} run, {tools['nonzero_exit']} with a non-zero exit code"
     text += f", {tools['timed_out']} timed out" if tools["timed_out"] else ""
-    return text + (f", limits hit: {_counts(tools['limits'])}" if tools["limits"] else "")
+    text += f", limits hit: {_counts(tools['limits'])}" if tools["limits"] else ""
+    text += (
+        f", modules missing: {_plain(_counts(tools['missing_modules']))}" if tools["missing_modules"] else ""
+    )
+    return text + (f", network refused {tools['refused_network']}" if tools["refused_network"] else "")
 
 
 def _counts(counts: Mapping[str, int]) -> str:

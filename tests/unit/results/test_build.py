@@ -43,29 +43,6 @@ def test_rows_stand_in_the_data_set_s_order_and_by_sample_however_they_ended() -
     ]
 
 
-def test_what_commands_ran_into_is_counted_once_each() -> None:
-    tools = [
-        tool(0),
-        tool(3, "memory"),
-        tool(-9, "memory", "processes"),
-        tool(None, "time", timed_out=True),
-        tool(None, "output"),
-        None,
-    ]
-
-    found = dataset(
-        run_started(), began(), *(turn(number=at, tool=one) for at, one in enumerate(tools)), terminated()
-    )
-
-    assert found["tools"] == {
-        "actions": 5,
-        "timed_out": 1,
-        "limits": {"memory": 2, "processes": 1, "time": 1, "output": 1},
-        "nonzero_exit": 2,
-        "wall_s": 5.0,
-    }
-
-
 def test_what_is_unfinished_is_told_with_its_cause_and_in_no_figure() -> None:
     found = dataset(
         run_started("p0", "p1", "p2"),
