@@ -11,13 +11,14 @@ import anyio.to_thread
 from anyio.abc import TaskGroup
 from typing_extensions import Self, override
 
-from sandbox.engine import Engine
+from sandbox.admission import admit
+from sandbox.engine import Engine, EngineLoad
 from sandbox.errors import SandboxError, SandboxPrerequisiteError
 from sandbox.policy import Policy
 from sandbox.preflight import EngineFacts, connect, inspect_engine
 from sandbox.reaper import SweepReport, sweep_engine
 from sandbox.removal import Janitor
-from sandbox.types import Sandbox, Workspace
+from sandbox.types import Capacity, Sandbox, Workspace
 from sandbox.workspace import DockerWorkspace
 
 T = TypeVar("T")
@@ -33,13 +34,24 @@ WORKSPACE_ID_LENGTH = 256
 class DockerSandbox(Sandbox):
     """Commands in throw-away containers. Enter it as a context manager, in the task that leaves it."""
 
-    def __init__(self, policy: Policy, run_id: str, *, base_url: str | None = None) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        run_id: str,
+        *,
+        base_url: str | None = None,
+        load: EngineLoad | None = None,
+        sweep_others: bool = True,
+    ) -> None:
+        """Several sandboxes of a process share `load`, and it sweeps what dead runs left itself."""
         if not run_id:
             raise ValueError("a run id is what everything is labelled with; it cannot be empty")
         self.policy = policy
         self.run_id = run_id
         self.capture_bytes = policy.capture_bytes
         self._base_url = base_url
+        self._load = load
+        self._sweep_others = sweep_others
         self._engine: Engine | None = None
         self._janitor: Janitor | None = None
         self._tasks: TaskGroup | None = None
@@ -77,11 +89,16 @@ class DockerSandbox(Sandbox):
             self._facts = await anyio.to_thread.run_sync(
                 lambda: inspect_engine(api, self.policy, self.run_id)
             )
-            await anyio.to_thread.run_sync(lambda: sweep_engine(api, self.run_id))
+            await anyio.to_thread.run_sync(lambda: sweep_engine(api, self.run_id, others=self._sweep_others))
         except BaseException:
             api.close()
             raise
-        self._engine = Engine(api, concurrent_starts=self.policy.concurrent_starts)
+        self._engine = Engine(
+            api,
+            concurrent_starts=self.policy.concurrent_starts,
+            host_options=self._facts.host_options,
+            load=self._load,
+        )
         self._janitor = Janitor(self._engine)
         self._tasks = anyio.create_task_group()
         await self._tasks.__aenter__()
@@ -103,10 +120,18 @@ class DockerSandbox(Sandbox):
     async def identity(self) -> dict[str, str]:
         return dict(_started(self._facts).identity)
 
+    @override
+    async def capacity(self) -> Capacity:
+        facts = _started(self._facts)
+        admission = admit(self.policy, host_bytes=facts.host_bytes, cores=facts.cores)
+        return Capacity(admission.actions, admission.workspaces, admission.notes)
+
     async def sweep(self) -> SweepReport:
-        """Remove everything of this run and what dead runs left."""
+        """Remove everything of this run and, unless another sweeps that, what dead runs left."""
         api = self.engine.api
-        return await anyio.to_thread.run_sync(lambda: sweep_engine(api, self.run_id))
+        return await anyio.to_thread.run_sync(
+            lambda: sweep_engine(api, self.run_id, others=self._sweep_others)
+        )
 
     @override
     async def close(self) -> None:
@@ -151,12 +176,18 @@ class DockerSandbox(Sandbox):
             # The engine is gone: what is left ends by itself and goes with the next run's sweep.
             return
 
-    def _next_uid(self) -> int:
+    @property
+    def uids(self) -> range:
+        """The users that workspaces get, once started."""
         base, count = self.policy.uid_base, self.policy.uid_count
         if _started(self._facts).remaps_users:
             base, count = REMAPPED_UID_BASE, REMAPPED_UID_COUNT
-        self._uid_offset = (self._uid_offset + 1) % count
-        return base + self._uid_offset
+        return range(base, base + count)
+
+    def _next_uid(self) -> int:
+        uids = self.uids
+        self._uid_offset = (self._uid_offset + 1) % len(uids)
+        return uids[self._uid_offset]
 
 
 def _started(value: T | None) -> T:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import http.client
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -52,21 +52,48 @@ class ContainerSpec:
     host_config: dict[str, Any]
 
 
+class EngineLoad:
+    """How many containers are started, and removed, at once: more are slower for all of them.
+
+    Shared by all sandboxes of a process.
+    """
+
+    def __init__(self, concurrent: int) -> None:
+        self.starts = anyio.CapacityLimiter(concurrent)
+        self.removals = anyio.CapacityLimiter(concurrent)
+
+
 class Engine:
     """One engine as seen by one client."""
 
-    def __init__(self, api: docker.APIClient, *, concurrent_starts: int) -> None:
+    def __init__(
+        self,
+        api: docker.APIClient,
+        *,
+        concurrent_starts: int,
+        host_options: Mapping[str, Any] | None = None,
+        load: EngineLoad | None = None,
+    ) -> None:
+        """`host_options` are what this engine needs besides a policy's own (`EngineFacts`).
+
+        `load` is what others share; without it there is one of `concurrent_starts`.
+        """
         self.api = api
-        self._starts = anyio.CapacityLimiter(concurrent_starts)
+        self._host_options = dict(host_options or {})
+        self._load = load or EngineLoad(concurrent_starts)
         self._control = anyio.CapacityLimiter(CONTROL_CALLS)
 
     async def call(self, what: str, function: Callable[[], T]) -> T:
         """Run a short blocking call; `what` names it in errors."""
         return await anyio.to_thread.run_sync(lambda: translated(what, function), limiter=self._control)
 
+    async def remove(self, what: str, function: Callable[[], T]) -> T:
+        """Run a blocking removal that nobody waits for."""
+        return await anyio.to_thread.run_sync(lambda: translated(what, function), limiter=self._load.removals)
+
     async def launch(self, spec: ContainerSpec) -> tuple[str, AttachedStream]:
         """Create, attach, start, in this order: what the agent says first is not missed."""
-        return await anyio.to_thread.run_sync(lambda: self._launch(spec), limiter=self._starts)
+        return await anyio.to_thread.run_sync(lambda: self._launch(spec), limiter=self._load.starts)
 
     async def kill(self, container_id: str) -> None:
         """Remove a container with everything that runs in it; returns when it is gone."""
@@ -91,7 +118,8 @@ class Engine:
 
     def _launch(self, spec: ContainerSpec) -> tuple[str, AttachedStream]:
         what = f"starting a sandbox container ({spec.role})"
-        host_config = translated(what, lambda: self.api.create_host_config(**spec.host_config))
+        options = self._host_options | spec.host_config
+        host_config = translated(what, lambda: self.api.create_host_config(**options))
         created = translated(
             what,
             lambda: self.api.create_container(host_config=host_config, use_config_proxy=False, **spec.config),

@@ -29,6 +29,23 @@ LEAST_OPEN_FILES = 16
 # A container whose limit is below this does not start (the engine's own floor is 6 MiB).
 LEAST_MEMORY_BYTES = 16 * MIB
 
+# No part of a policy's digest.
+_UNNOTICED = {
+    "name",
+    "start_timeout_s",
+    "transfer_timeout_s",
+    "grace_s",
+    "prewarm",
+    "start_attempts",
+    "concurrent_starts",
+    "actions_at_once",
+    "workspaces_at_once",
+    "reserved_bytes",
+    "cgroup_parent",
+    "uid_base",
+    "uid_count",
+}
+
 PositiveInt = Annotated[int, Field(gt=0)]
 PositiveSeconds = Annotated[float, Field(gt=0, le=3600)]
 
@@ -63,6 +80,10 @@ class Policy(BaseModel):
     name: str = Field(default="custom", pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")
     image: str = Field(default="recount-sandbox:latest", min_length=1)
     runtime: str | None = None
+    # A control group under which all containers go; naming one sets no limit by itself.
+    cgroup_parent: str | None = Field(
+        default=None, pattern=r"^/?[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*$"
+    )
     hostname: str = Field(default="sandbox", pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")
     environment: dict[str, str] = Field(default_factory=default_environment)
 
@@ -113,8 +134,10 @@ class Policy(BaseModel):
         return self
 
     def digest(self) -> str:
-        """SHA-256 of everything above, for the record of a run."""
-        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
+        """SHA-256 of what a command can notice, for the record of a run; how much runs at once and how
+        patient we are may differ from host to host."""
+        noticed = self.model_dump_json(exclude=_UNNOTICED)
+        return hashlib.sha256(noticed.encode()).hexdigest()
 
 
 POLICY_DIR = Path(__file__).parent / "policies"
@@ -130,8 +153,8 @@ def load_policy(name_or_path: str) -> Policy:
 
     Raises `SandboxPrerequisiteError` that names the file, the setting and what is expected.
     """
-    bundled = POLICY_DIR / f"{name_or_path}.toml"
-    path = bundled if "/" not in name_or_path and bundled.is_file() else Path(name_or_path)
+    bundled = name_or_path in bundled_policies()
+    path = POLICY_DIR / f"{name_or_path}.toml" if bundled else Path(name_or_path)
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:

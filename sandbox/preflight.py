@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import socket
 import tarfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
@@ -28,13 +29,23 @@ CONNECTION_POOL = 64
 CONTENTS_PATH = "/usr/local/share/recount/contents.sha256"
 ROLE_PROBE = "probe"
 
+# Known to add nothing of the host's to a container.
+ISOLATING_RUNTIMES = frozenset(
+    ("runc", "io.containerd.runc.v2", "io.containerd.runtime.v1.linux", "crun", "youki", "runsc")
+)
+FALLBACK_RUNTIME = "runc"
+DEVICE_RUNTIME = "nvidia"
+
 
 @dataclass(frozen=True)
 class EngineFacts:
-    """What preflight learned."""
+    """What preflight learned. `host_options` go to every container, whatever the policy."""
 
     identity: dict[str, str]
     remaps_users: bool
+    host_options: dict[str, Any]
+    host_bytes: int
+    cores: int
 
 
 def connect(base_url: str | None = None, *, timeout_s: float = 60.0) -> docker.APIClient:
@@ -58,12 +69,8 @@ def inspect_engine(api: docker.APIClient, policy: Policy, run_id: str) -> Engine
     info = translated("asking the engine about itself", api.info)
     version = translated("asking the engine for its version", api.version)
     image = _inspect_image(api, policy.image)
-    runtimes = info.get("Runtimes") or {}
-    if policy.runtime is not None and policy.runtime not in runtimes:
-        raise SandboxPrerequisiteError(
-            f"the Docker engine has no runtime {policy.runtime!r} (it has {', '.join(sorted(runtimes))})",
-            remedy="install it, or leave the policy's runtime out",
-        )
+    runtime = choose_runtime(policy, info)
+    check_cgroup_parent(policy, info)
     security = [str(option) for option in info.get("SecurityOptions") or ()]
     identity = {
         "kind": "docker",
@@ -71,17 +78,76 @@ def inspect_engine(api: docker.APIClient, policy: Policy, run_id: str) -> Engine
         "image_id": str(image["Id"]),
         "image_contents_sha256": _contents_digest(api, policy.image, run_id),
         "agent_protocol": str(AGENT_PROTOCOL),
+        "policy": policy.name,
         "policy_sha256": policy.digest(),
         "engine_version": str(version.get("Version", "")),
         "api_version": str(version.get("ApiVersion", "")),
-        "runtime": policy.runtime or str(info.get("DefaultRuntime", "")),
+        "runtime": runtime,
         "cgroup_version": str(info.get("CgroupVersion", "")),
         "kernel": str(info.get("KernelVersion", "")),
         "architecture": str(info.get("Architecture", "")),
         "security_options": " ".join(security),
     }
     remaps = any("userns" in option or "rootless" in option for option in security)
-    return EngineFacts(identity, remaps)
+    return EngineFacts(
+        identity,
+        remaps,
+        host_options(info, runtime),
+        host_bytes=int(info.get("MemTotal") or 0),
+        cores=int(info.get("NCPU") or 1),
+    )
+
+
+def choose_runtime(policy: Policy, info: Mapping[str, Any]) -> str:
+    """The runtime that containers get, named explicitly.
+
+    GPU nodes often have one as default that mounts the host's drivers and devices into every container; a
+    sandbox never gets those, so a default that is not known to isolate and no more gives way to runc.
+    """
+    runtimes = sorted(info.get("Runtimes") or {})
+    wanted = policy.runtime
+    if wanted is None:
+        default = str(info.get("DefaultRuntime") or "")
+        if default in ISOLATING_RUNTIMES:
+            return default
+        if FALLBACK_RUNTIME not in runtimes:
+            raise SandboxPrerequisiteError(
+                f"the engine's default runtime {default!r} is not known to isolate, and it has no"
+                f" {FALLBACK_RUNTIME}",
+                remedy=f"set the policy's runtime to one of {', '.join(runtimes)}",
+            )
+        return FALLBACK_RUNTIME
+    if DEVICE_RUNTIME in wanted.lower():
+        raise SandboxPrerequisiteError(
+            f"the policy's runtime {wanted!r} brings the host's GPUs into the container",
+            remedy=f"leave the policy's runtime out, or set {FALLBACK_RUNTIME}",
+        )
+    if wanted not in runtimes:
+        raise SandboxPrerequisiteError(
+            f"the Docker engine has no runtime {wanted!r} (it has {', '.join(runtimes)})",
+            remedy="install it, or leave the policy's runtime out",
+        )
+    return wanted
+
+
+def check_cgroup_parent(policy: Policy, info: Mapping[str, Any]) -> None:
+    """Refuse a parent that the engine's cgroup driver would refuse only when a container starts."""
+    parent = policy.cgroup_parent
+    if parent is None or info.get("CgroupDriver") != "systemd":
+        return
+    if "/" in parent or not parent.endswith(".slice"):
+        raise SandboxPrerequisiteError(
+            f"the policy's cgroup_parent {parent!r} is no slice, and the engine's groups are systemd's",
+            remedy="name a slice without a path, such as recount.slice",
+        )
+
+
+def host_options(info: Mapping[str, Any], runtime: str) -> dict[str, Any]:
+    """What depends on the engine. Under cgroup 2 a namespace of their own hides the host's groups."""
+    options: dict[str, Any] = {"runtime": runtime}
+    if str(info.get("CgroupVersion", "")) == "2":
+        options["cgroupns"] = "private"
+    return options
 
 
 def _check_socket(path: str) -> None:

@@ -8,7 +8,7 @@ things are not ours to judge. Of the own run everything goes.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import partial
@@ -48,32 +48,35 @@ async def sweep(run_id: str | None = None, *, base_url: str | None = None) -> Sw
     return await anyio.to_thread.run_sync(connect_and_sweep)
 
 
-def sweep_engine(api: docker.APIClient, run_id: str | None) -> SweepReport:
-    """One pass: containers, then volumes that nothing uses any more. Blocking."""
+def sweep_engine(
+    api: docker.APIClient, run_id: str | None, *, others: bool = True, spare: Collection[str] = ()
+) -> SweepReport:
+    """One pass: containers, then volumes that nothing uses any more. Blocking.
+
+    Without `others` only what is of `run_id`. Nothing of the runs in `spare`, which are known to live: they
+    may be about to look at what is dead of theirs.
+    """
     now = datetime.now(timezone.utc)
+    label = LABEL_RUN if others or run_id is None else f"{LABEL_RUN}={run_id}"
     failures: list[str] = []
-    containers = translated(
-        "listing containers", lambda: api.containers(all=True, filters={"label": LABEL_RUN})
-    )
+    containers = translated("listing containers", lambda: api.containers(all=True, filters={"label": label}))
     removed_containers = [
         _try(failures, f"container {entry['Id']}", partial(remove_container, api, entry["Id"]))
         for entry in containers
-        if container_goes(entry, run_id, now)
+        if _run_of(entry) not in spare and container_goes(entry, run_id, now)
     ]
-    volumes = translated(
-        "listing volumes", lambda: api.volumes(filters={"label": LABEL_RUN, "dangling": True})
-    )
+    volumes = translated("listing volumes", lambda: api.volumes(filters={"label": label, "dangling": True}))
     removed_volumes = [
         _try(failures, f"volume {entry['Name']}", partial(remove_volume, api, entry["Name"]))
         for entry in volumes.get("Volumes") or ()
-        if volume_goes(entry, run_id, now)
+        if _run_of(entry) not in spare and volume_goes(entry, run_id, now)
     ]
     return SweepReport(sum(removed_containers), sum(removed_volumes), tuple(failures))
 
 
 def container_goes(entry: dict[str, Any], run_id: str | None, now: datetime) -> bool:
     """Whether a listed container is to be removed."""
-    run = (entry.get("Labels") or {}).get(LABEL_RUN)
+    run = _run_of(entry)
     if run is None:
         return False
     if run == run_id or entry["State"] in DEAD:
@@ -83,11 +86,15 @@ def container_goes(entry: dict[str, Any], run_id: str | None, now: datetime) -> 
 
 def volume_goes(entry: dict[str, Any], run_id: str | None, now: datetime) -> bool:
     """Whether a listed volume that nothing uses is to be removed."""
-    run = (entry.get("Labels") or {}).get(LABEL_RUN)
+    run = _run_of(entry)
     if run is None:
         return False
     created = engine_time(entry.get("CreatedAt"))
     return run == run_id or (created is not None and (now - created).total_seconds() > YOUNG_S)
+
+
+def _run_of(entry: dict[str, Any]) -> str | None:
+    return (entry.get("Labels") or {}).get(LABEL_RUN)
 
 
 def engine_time(text: str | None) -> datetime | None:

@@ -13,13 +13,18 @@ VOLUME_PATH = "/sandbox"
 # Links in the image point at these (Dockerfile.sandbox).
 _DIRECTORIES = tuple(f"{VOLUME_PATH}/{name}" for name in ("workspace", "tmp", "home"))
 
+# gVisor mounts a file system of its own over an empty /tmp: with this in it, files there stay as elsewhere.
+_GVISOR = "runsc"
+_GVISOR_KEEPS_TMP = f"{VOLUME_PATH}/tmp/.keep"  # noqa: S108 - the path in the container
+
 ROLE_HOLDER = "hold"
 ROLE_ACTION = "run"
 ROLE_VOLUME = "volume"
 
-# The holder runs nothing but the agent; the engine refuses less memory than a few MiB.
+# The holder runs nothing but the agent; the engine refuses less memory than a few MiB. Processes count the
+# threads of a runtime's own kernel too: with 16, gVisor does not start.
 _HOLDER_MEMORY_BYTES = 32 * MIB
-_HOLDER_PIDS = 16
+_HOLDER_PIDS = 64
 
 
 def labels(run_id: str, workspace_id: str, role: str) -> dict[str, str]:
@@ -47,7 +52,7 @@ def holder_spec(policy: Policy, volume: str, uid: int, container_labels: dict[st
         role=ROLE_HOLDER,
         config={
             **_config(policy, uid, container_labels),
-            "command": [ROLE_HOLDER, *_DIRECTORIES],
+            "command": [ROLE_HOLDER, *_directories(policy)],
             "hostname": policy.hostname,
         },
         host_config={
@@ -66,7 +71,7 @@ def action_spec(
     """One command's container. It has no shared memory of the engine's (`ipc none`), so it gets its own."""
     return ContainerSpec(
         role=ROLE_ACTION,
-        config={**_config(policy, uid, container_labels), "command": [ROLE_ACTION, *_DIRECTORIES]},
+        config={**_config(policy, uid, container_labels), "command": [ROLE_ACTION, *_directories(policy)]},
         host_config={
             **_host_config(policy, volume),
             "network_mode": f"container:{holder_id}",
@@ -83,6 +88,11 @@ def action_spec(
     )
 
 
+def _directories(policy: Policy) -> tuple[str, ...]:
+    gvisor = (policy.runtime or "").startswith(_GVISOR)
+    return (*_DIRECTORIES, _GVISOR_KEEPS_TMP) if gvisor else _DIRECTORIES
+
+
 def _config(policy: Policy, uid: int, container_labels: dict[str, str]) -> dict[str, Any]:
     """`stdin_once` (the SDK sets it for an open, attached stdin) ends the agent with its client."""
     return {
@@ -96,7 +106,7 @@ def _config(policy: Policy, uid: int, container_labels: dict[str, str]) -> dict[
 
 def _host_config(policy: Policy, volume: str) -> dict[str, Any]:
     return {
-        "runtime": policy.runtime,
+        "cgroup_parent": policy.cgroup_parent,
         "ipc_mode": "none",
         "read_only": True,
         "cap_drop": ["ALL"],

@@ -19,7 +19,7 @@ from sandbox.engine import Engine
 from sandbox.errors import SandboxError, SandboxInfrastructureError
 from sandbox.frames import check_script
 from sandbox.policy import Policy
-from sandbox.removal import Janitor, Removal
+from sandbox.removal import ANSWER_FIRST_S, Janitor, Removal
 from sandbox.types import ActionResult, Workspace
 
 T = TypeVar("T")
@@ -139,6 +139,7 @@ class DockerWorkspace(Workspace):
         """A failure here is no failure yet: the next command starts its container itself, with retries."""
         try:
             with ahead.scope:
+                await anyio.sleep(ANSWER_FIRST_S)
                 ahead.container = await self._prepare()
         except SandboxError:
             ahead.container = None

@@ -1,12 +1,13 @@
 """Entry point: commands, and what an error becomes on the terminal."""
 
 import sys
+import traceback
 from typing import Annotated
 
 import typer
 
 from runner import __version__
-from runner.cli import conformance, evaluate
+from runner.cli import broker, conformance, evaluate, sandbox
 from runner.cli.output import errors, prepare_streams
 from runner.errors import ExitCode, RecountError
 from sandbox import SandboxError, SandboxPrerequisiteError
@@ -22,6 +23,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(conformance.app, name="conformance")
+app.add_typer(sandbox.app, name="sandbox")
+app.command("broker", epilog=broker.EPILOG)(broker.broker)
 app.command("eval", epilog=evaluate.EPILOG)(evaluate.evaluate)
 
 
@@ -43,7 +46,11 @@ def root(
 
 
 def main() -> None:
-    """Run the command line; every foreseen error is one message and a documented exit code."""
+    """Run the command line; every foreseen error is one message and a documented exit code.
+
+    A fault of the program shows its traceback, cleaned: what it quotes may be a model's. It exits as a
+    failure of ours, since 1 says that a check found differences.
+    """
     prepare_streams()
     try:
         code = app(standalone_mode=True)
@@ -59,4 +66,9 @@ def main() -> None:
     except KeyboardInterrupt:
         errors("interrupted")
         sys.exit(ExitCode.INTERRUPTED)
+    except Exception:  # noqa: BLE001 - the last line of defence
+        errors(
+            f"a fault of Recount itself\n{traceback.format_exc()}", "please report it with the lines above"
+        )
+        sys.exit(ExitCode.INFRASTRUCTURE)
     sys.exit(code)
