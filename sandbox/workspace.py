@@ -19,7 +19,7 @@ from sandbox.engine import Engine
 from sandbox.errors import SandboxError, SandboxInfrastructureError
 from sandbox.frames import check_script
 from sandbox.policy import Policy
-from sandbox.removal import ANSWER_FIRST_S, Janitor, Removal
+from sandbox.removal import ANSWER_FIRST_S, LET_IT_END_S, Janitor, Removal
 from sandbox.types import ActionResult, Workspace
 
 T = TypeVar("T")
@@ -182,7 +182,8 @@ class DockerWorkspace(Workspace):
     def _retire(self, container: AgentContainer) -> None:
         """Hang up and queue for removal; never waits."""
         container.stream.close()
-        self._owner.janitor.submit(Removal(containers=(container.container_id,)))
+        due_at = anyio.current_time() + LET_IT_END_S
+        self._owner.janitor.submit(Removal(containers=(container.container_id,), due_at=due_at))
 
     def _discard(self, reason: str) -> Removal:
         """Hang up on everything and queue it for removal; never waits."""
