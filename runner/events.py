@@ -8,12 +8,16 @@ which pydantic's own `str` refuses: such fields are `UntrustedText`.
 from enum import Enum
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator, TypeAdapter
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, TypeAdapter
 
+from runner.chain import CHAIN_KEY
 from runner.engines.base import TrajectoryKey
+from runner.engines.reports import ReplicaState
 from runner.protocol.score import AnswerStatus, ScoreMethod, Termination
 
 JOURNAL_VERSION: Literal[1] = 1
+"""Grows when a journal that was written stops meaning what it did. Kinds of event and fields with a default
+are only added: every journal there is stays readable, and nothing was released that could not read these."""
 
 
 def _require_str(value: object) -> str:
@@ -98,6 +102,84 @@ class ConcurrencyRecord(BaseModel):
     notes: tuple[str, ...] = ()
 
 
+class RowsRecord(BaseModel):
+    """Published rows as they were read: one score a problem and sample, by data set."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    file: UntrustedText
+    sha256: str
+    report: UntrustedText
+    samples: int
+    scores: dict[UntrustedText, dict[UntrustedText, tuple[float, ...]]]
+    places: dict[UntrustedText, UntrustedText]
+    """Where in the file each data set's rows stand."""
+
+
+class ComparisonRecord(BaseModel):
+    """What a run's scores are held against, whole: so that a verdict needs nothing but the journal."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    source: UntrustedText
+    """The published figures, as the profile names them."""
+    sha256: str
+    published: dict[str, Any]
+    margin: float
+    rows: RowsRecord | None = None
+    no_rows_because: UntrustedText = ""
+
+
+class SourceRecord(BaseModel):
+    """The checkout that a run's own code came from. `dirty`: it differed from the commit."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    commit: str
+    dirty: bool | None = None
+
+
+class GpuRecord(BaseModel):
+    """One GPU that the run could use; `capability` is CUDA's, such as (8, 0)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    name: UntrustedText
+    memory_bytes: int
+    capability: tuple[int, int] | None = None
+
+
+class DriverRecord(BaseModel):
+    """The GPUs' driver, and the newest CUDA that it was made for."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    version: UntrustedText
+    cuda: UntrustedText | None = None
+
+
+class ArtifactsRecord(BaseModel):
+    """What was fetched and hashed for the run."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    manifest: UntrustedText
+    revision: UntrustedText | None = None
+    """The commit of the model repository that its files are of."""
+    sha256: dict[UntrustedText, str] = {}
+    unverified: tuple[UntrustedText, ...] = ()
+    unpinned: tuple[UntrustedText, ...] = ()
+    notes: tuple[UntrustedText, ...] = ()
+
+
+class ProvenanceRecord(BaseModel):
+    """Where a run took place and what with, beside what its settings say. What could not be told is None,
+    and `not_told` says why, by the dotted name of the field."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    versions: dict[str, UntrustedText | None] = {}
+    source: SourceRecord | None = None
+    gpus: tuple[GpuRecord, ...] | None = None
+    driver: DriverRecord | None = None
+    runner_image: UntrustedText | None = None
+    artifacts: ArtifactsRecord | None = None
+    not_told: dict[str, UntrustedText] = {}
+
+
 class RunStarted(Event):
     """First event of a journal: everything a result depends on."""
 
@@ -114,6 +196,10 @@ class RunStarted(Event):
     sandbox: dict[str, Any]
     concurrency: ConcurrencyRecord
     deviations: tuple[UntrustedText, ...] = ()
+    notes: tuple[UntrustedText, ...] = ()
+    """What a reader of the verdict has to know besides: files without a published hash, say."""
+    comparison: ComparisonRecord | None = None
+    provenance: ProvenanceRecord | None = None
 
 
 class TrajectoryStarted(TrajectoryEvent):
@@ -159,6 +245,12 @@ class TurnDone(TrajectoryEvent):
     generate_s: float
     tool_wait_s: float = 0.0
     tool_s: float = 0.0
+    cached_tokens: int | None = None
+    """Of the prompt, from a prefix cache; None where the engine does not tell."""
+    queue_s: float | None = None
+    """Of `generate_s`: waiting for a place in an engine, prefill, decoding; None where it is not told."""
+    prefill_s: float | None = None
+    decode_s: float | None = None
 
 
 class Terminated(TrajectoryEvent):
@@ -192,6 +284,70 @@ class Unfinished(TrajectoryEvent):
     cause: UntrustedText
 
 
+class EngineUp(Event):
+    """An engine serves, at first or again; `starts` counts from 1.
+
+    What happened before the run began is written at its beginning.
+    """
+
+    type: Literal["engine_up"] = "engine_up"
+    name: UntrustedText
+    start_s: float
+    starts: int
+
+
+class EngineDown(Event):
+    """An engine is gone, or did not come up. `requeued` turns of it are generated elsewhere."""
+
+    type: Literal["engine_down"] = "engine_down"
+    name: UntrustedText
+    cause: UntrustedText
+    requeued: int
+    given_up: bool
+
+
+class EngineStatsRecord(BaseModel):
+    """What an engine told of itself (`ReplicaStats`): totals since it last started; None was not told."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    running: int | None = None
+    waiting: int | None = None
+    prompt_tokens: int | None = None
+    generation_tokens: int | None = None
+    preemptions: int | None = None
+    kv_cache_usage: float | None = None
+    prefix_cache_queries: int | None = None
+    prefix_cache_hits: int | None = None
+    gpu_utilization: float | None = None
+    gpu_memory_used_bytes: int | None = None
+    gpu_memory_total_bytes: int | None = None
+
+
+class EngineUseRecord(BaseModel):
+    """How one engine has been used by the pool's own count (`ReplicaSnapshot`), since the pool began."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    name: UntrustedText
+    state: ReplicaState
+    running: int
+    turns: int
+    prompt_tokens: int
+    completion_tokens: int
+    serving_s: float
+    busy_s: float
+    batch_s: float
+    starts: int
+    stats: EngineStatsRecord | None = None
+
+
+class EngineSample(Event):
+    """How all engines are used; written now and then. `queued` turns wait for a place in one."""
+
+    type: Literal["engine_sample"] = "engine_sample"
+    queued: int
+    engines: tuple[EngineUseRecord, ...]
+
+
 class RunEnded(Event):
     """Last event of a run that could still write it."""
 
@@ -201,7 +357,26 @@ class RunEnded(Event):
 
 
 AnyEvent: TypeAlias = Annotated[
-    RunStarted | TrajectoryStarted | TurnDone | Terminated | InfrastructureRetry | Unfinished | RunEnded,
+    RunStarted
+    | TrajectoryStarted
+    | TurnDone
+    | Terminated
+    | InfrastructureRetry
+    | Unfinished
+    | EngineUp
+    | EngineDown
+    | EngineSample
+    | RunEnded,
     Field(discriminator="type"),
 ]
-EVENT_ADAPTER: TypeAdapter[AnyEvent] = TypeAdapter(AnyEvent)
+
+
+def _without_chain(value: object) -> object:
+    """A line's hash belongs to the journal, not to the event."""
+    if isinstance(value, dict) and CHAIN_KEY in value:
+        return {key: one for key, one in value.items() if key != CHAIN_KEY}
+    return value
+
+
+EVENT_ADAPTER: TypeAdapter[AnyEvent] = TypeAdapter(Annotated[AnyEvent, BeforeValidator(_without_chain)])
+"""Reads what a line of a journal holds."""

@@ -17,6 +17,7 @@ import anyio
 
 from runner import __version__
 from runner.atomic import write_text
+from runner.engine_log import engine_log
 from runner.engines.base import Engine
 from runner.errors import ExitCode, InterruptedRunError, JournalWriteError, RecountError, UserError
 from runner.events import (
@@ -88,16 +89,25 @@ def make_run_dir(results_dir: Path, run_id: str) -> Path:
 
 
 async def run_plan(
-    plan: Plan, engine: Engine, sandbox: Sandbox, *, run_id: str, results_dir: Path, listener: Listener
+    plan: Plan,
+    engine: Engine,
+    sandbox: Sandbox,
+    *,
+    run_id: str,
+    results_dir: Path,
+    listener: Listener,
+    stopping: Callable[[str], None] | None = None,
 ) -> RunOutcome:
     """Run all of a plan's trajectories and write its results.
 
     Prerequisites (engine, sandbox) are checked before a directory or journal exists, so that a run that
-    could not start leaves nothing. A signal stops the run, a second one at once (`signals.py`).
+    could not start leaves nothing. A signal stops the run, a second one at once (`signals.py`); `stopping` is
+    told which.
     """
     run_dir: Path | None = None
     try:
         async with watch_signals() as stop:
+            stop.listener = stopping
             # Both shield their own teardown, which so survives the signal that brings it about.
             with stop.guard():
                 async with sandbox, engine:
@@ -173,7 +183,8 @@ async def _work(
     retry = RetryPolicy(**plan.profile.retry.model_dump())
     scheduler = Scheduler(trajectories, in_flight=concurrency.trajectories, retry=retry, emit=emit)
     with first_error_only():
-        await scheduler.run(plan.jobs)
+        async with engine_log(engine, emit):
+            await scheduler.run(plan.jobs)
 
 
 def _check_capture(plan: Plan, sandbox: Sandbox) -> None:

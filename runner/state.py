@@ -8,6 +8,7 @@ made of one whole attempt.
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from runner.engine_state import EngineEvent, EnginesState
 from runner.engines.base import TrajectoryKey
 from runner.events import (
     AnyEvent,
@@ -49,13 +50,16 @@ class RunState:
     started: RunStarted | None = None
     ended: RunEnded | None = None
     trajectories: dict[TrajectoryKey, TrajectoryState] = field(default_factory=dict)
+    engines: EnginesState = field(default_factory=EnginesState)
     last_event_at: float | None = None
+    _earlier_s: float = 0.0
     _problems: set[tuple[str, str]] = field(default_factory=set)
 
     def apply(self, event: AnyEvent) -> None:
         """Take in one event, in journal order; raise `StateError` for one that cannot stand there."""
-        self.last_event_at = event.at
         if isinstance(event, RunStarted):
+            self._earlier_s = self.wall_s
+            self.engines.begin(event.at)
             self.started, self.ended = event, None
             self._problems = {(one.name, problem.id) for one in event.datasets for problem in one.problems}
         elif isinstance(event, RunEnded):
@@ -68,8 +72,11 @@ class RunState:
             self.trajectories[event.key] = TrajectoryState(
                 event.key, event.row_index, event.seed, event.attempt, retries=retries
             )
+        elif isinstance(event, EngineEvent):
+            self.engines.apply(event)
         else:
             self._apply_to_trajectory(event)
+        self.last_event_at = event.at
 
     def _apply_to_trajectory(self, event: TurnDone | Terminated | InfrastructureRetry | Unfinished) -> None:
         trajectory = self.trajectories.get(event.key)
@@ -77,12 +84,20 @@ class RunState:
             raise StateError(f"{event.type} of {event.key}, which never started")
         if isinstance(event, TurnDone):
             trajectory.turns.append(event)
+            self.engines.count(event)
         elif isinstance(event, Terminated):
             trajectory.terminated = event
         elif isinstance(event, InfrastructureRetry):
             trajectory.retries.append(event)
         else:
             trajectory.unfinished = event
+
+    @property
+    def wall_s(self) -> float:
+        """How long the run has been at work, in seconds; pauses between its starts are not in it."""
+        if self.started is None or self.last_event_at is None:
+            return self._earlier_s
+        return self._earlier_s + max(self.last_event_at - self.started.at, 0.0)
 
     @property
     def end_reason(self) -> EndReason | None:

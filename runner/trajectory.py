@@ -8,7 +8,6 @@ trajectory again. What ends here has a score.
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from time import perf_counter
 
 import anyio
 
@@ -17,6 +16,7 @@ from runner.engines.base import (
     Completion,
     Engine,
     GenerationRequest,
+    GenerationTiming,
     PromptTooLongError,
     RequestRefusedError,
     Sampling,
@@ -153,7 +153,7 @@ class TrajectoryRunner:
 
         Raises `InfrastructureError` (runner's or the sandbox's own kind) where our side failed.
         """
-        started = perf_counter()
+        started = anyio.current_time()
         key = job.key
         self._emit(
             TrajectoryStarted(
@@ -166,9 +166,12 @@ class TrajectoryRunner:
             )
         )
         conversation = _Conversation(initial_messages(self._rules.pack, job.problem.question))
-        async with self._workspace(key, attempt) as workspace:
-            end = await self._converse(job, attempt, conversation, workspace)
-            elapsed_s = perf_counter() - started
+        try:
+            async with self._workspace(key, attempt) as workspace:
+                end = await self._converse(job, attempt, conversation, workspace)
+                elapsed_s = anyio.current_time() - started
+        finally:
+            self._engine.ended(key)
         terminated = self._terminated(job, attempt, conversation, end, elapsed_s)
         self._emit(terminated)
         return terminated
@@ -222,11 +225,11 @@ class TrajectoryRunner:
 
     async def _generate(self, job: Job, attempt: int, turn: int, conversation: _Conversation) -> _Generated:
         """Generate one turn; a refused one is tried once more, with the same seed."""
-        asked = perf_counter()
+        asked = anyio.current_time()
         seeds: list[int] = []
         async with self._generation:
-            wait_s = perf_counter() - asked
-            started = perf_counter()
+            wait_s = anyio.current_time() - asked
+            started = anyio.current_time()
             try:
                 try:
                     completion = await self._ask(job, attempt, turn, conversation, seeds)
@@ -239,7 +242,7 @@ class TrajectoryRunner:
                 raise _EndedError(too_long, too_long.value) from error
             except RequestRefusedError as error:
                 raise _EndedError(Termination.REQUEST_ERROR, error.original) from error
-            return _Generated(completion, tuple(seeds), wait_s, perf_counter() - started)
+            return _Generated(completion, tuple(seeds), wait_s, anyio.current_time() - started)
 
     async def _ask(
         self, job: Job, attempt: int, turn: int, conversation: _Conversation, seeds: list[int]
@@ -292,23 +295,24 @@ class TrajectoryRunner:
         # Opened before the permit is taken: a sandbox may make this wait for room that others give up only
         # after a command of theirs, which needs a permit.
         await workspace.open()
-        asked = perf_counter()
+        asked = anyio.current_time()
         async with self._tools:
-            wait_s = perf_counter() - asked
-            started = perf_counter()
+            wait_s = anyio.current_time() - asked
+            started = anyio.current_time()
             observed: Observed = await observe(
                 workspace.run,
                 command,
                 timeout_s=self._rules.limits.tool_timeout_s,
                 limit_chars=self._rules.limits.observation_limit_chars,
             )
-            tool_s = perf_counter() - started
+            tool_s = anyio.current_time() - started
         return _Step(
             TurnKind.ACTION, action, observed.text, tool=observed.tool, tool_wait_s=wait_s, tool_s=tool_s
         )
 
     def _emit_turn(self, job: Job, attempt: int, turn: int, generated: _Generated, step: _Step) -> None:
         completion = generated.completion
+        timing = completion.timing or GenerationTiming()
         self._emit(
             TurnDone(
                 dataset=job.dataset,
@@ -330,6 +334,10 @@ class TrajectoryRunner:
                 generate_s=round(generated.generate_s, 6),
                 tool_wait_s=round(step.tool_wait_s, 6),
                 tool_s=round(step.tool_s, 6),
+                cached_tokens=completion.cached_tokens,
+                queue_s=_rounded(timing.queue_s),
+                prefill_s=_rounded(timing.prefill_s),
+                decode_s=_rounded(timing.decode_s),
             )
         )
 
@@ -357,6 +365,10 @@ class TrajectoryRunner:
             react_error=end.error,
             elapsed_s=round(elapsed_s, 6),
         )
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 6)
 
 
 class _LazyWorkspace:

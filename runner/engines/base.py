@@ -5,12 +5,14 @@ or refused belongs to the model's trajectory and is scored; everything else is o
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
 
 import anyio
 from typing_extensions import Self, override
 
+from runner.engines.reports import PoolSnapshot, ReplicaReport
 from runner.errors import InfrastructureError
 from runner.protocol.prompt import Message
 
@@ -69,14 +71,31 @@ class GenerationRequest:
 
 
 @dataclass(frozen=True)
+class GenerationTiming:
+    """Where the time of one turn went, in seconds: waiting for a place, prefill, decoding.
+
+    None is what the engine does not tell.
+    """
+
+    queue_s: float | None = None
+    prefill_s: float | None = None
+    decode_s: float | None = None
+
+
+@dataclass(frozen=True)
 class Completion:
-    """What the engine wrote, the stop string cut off. `engine` says which of several wrote it."""
+    """What the engine wrote, the stop string cut off. `engine` says which of several wrote it.
+
+    `cached_tokens` of the prompt came from a prefix cache; None where the engine does not tell.
+    """
 
     text: str
     prompt_tokens: int
     completion_tokens: int
     finish_reason: str
     engine: str
+    cached_tokens: int | None = None
+    timing: GenerationTiming | None = None
 
 
 class PromptTooLongError(Exception):
@@ -152,3 +171,13 @@ class Engine(ABC):
     @abstractmethod
     def deviations(self) -> tuple[str, ...]:
         """Why a run with this engine cannot be a reproduction, one sentence each; empty if it can."""
+
+    def ended(self, key: TrajectoryKey) -> None:  # noqa: B027 - optional
+        """A trajectory asks for no further turns: what was kept for it can go."""
+
+    def report_to(self, listener: Callable[[ReplicaReport], None]) -> None:  # noqa: B027 - optional
+        """Tell `listener` of every replica that comes up or goes down, those before this call included."""
+
+    async def snapshot(self) -> PoolSnapshot | None:
+        """Tell how the replicas are used; None where this side does not know. Bounded, never raises."""
+        return None

@@ -4,6 +4,7 @@ from typing import Any
 
 from runner.events import DatasetRecord, EndReason, Unfinished
 from runner.results.aggregate import ScoredRow, pass_at_k, report_summary, standard_error_within_problems
+from runner.results.engines import engine_results
 from runner.results.records import scored_row, trajectory_record
 from runner.results.tools import tool_counts
 from runner.state import RunState, TrajectoryState
@@ -32,6 +33,7 @@ def build_results(state: RunState) -> dict[str, Any]:
         "engine": started.engine,
         "sandbox": started.sandbox,
         "concurrency": started.concurrency.model_dump(mode="json"),
+        "engines": engine_results(state),
         "datasets": {record.name: _dataset_results(state, record) for record in started.datasets},
     }
 

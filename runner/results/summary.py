@@ -11,6 +11,7 @@ from rich.text import Text
 
 from runner.clean import clean_text
 from runner.protocol.score import SCORE_METHOD_PREFIX
+from runner.results.throughput import throughput_lines
 
 TEXT_WIDTH = 100
 _SHOWN_UNFINISHED = 5
@@ -33,7 +34,7 @@ def render_summary(results: Mapping[str, Any]) -> RenderableType:
     for name, dataset in results["datasets"].items():
         parts += [Text(""), _details(name, dataset)]
         parts += _unfinished(dataset)
-    parts += [Text(""), *_notes(results)]
+    parts += [Text(""), *throughput_lines(results["engines"]), *_notes(results)]
     return Group(*parts)
 
 
