@@ -6,13 +6,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from runner.artifacts import Artifacts
+from runner.comparison import expectation_lines_of, read_comparison
 from runner.datasets import Dataset, load_dataset
 from runner.engines.base import Engine, Sampling
 from runner.engines.openai import OpenAIEngine, OpenAISettings
 from runner.engines.scripted import Script, ScriptedEngine
+from runner.engines.vllm.engine import VllmEngine
+from runner.engines.vllm.settings import VllmSettings
+from runner.engines.vllm.wire import Device
 from runner.errors import UserError
+from runner.events import ComparisonRecord
 from runner.hashing import sha256_file
-from runner.profile import OpenAIEngineSettings, Profile, find_profile, load_profile, resolve_path
+from runner.profile import (
+    OpenAIEngineSettings,
+    Profile,
+    VllmEngineSettings,
+    find_profile,
+    load_profile,
+    resolve_path,
+)
 from runner.protocol.prompt import PackError, ProtocolPack
 from runner.resources import PROTOCOL_DIR
 from runner.scheduler import plan_jobs
@@ -20,7 +33,8 @@ from runner.trajectory import Job, Limits, Rules
 from sandbox import Policy
 from sandbox.policy import bundled_policies, load_policy
 
-_HARMLESS_SECTION = "concurrency."
+_HARMLESS = ("concurrency.", "engine.engines")
+"""Beginnings of settings that say how much runs at once, which changes no result."""
 
 
 @dataclass(frozen=True)
@@ -37,15 +51,46 @@ class Plan:
     jobs: tuple[Job, ...]
     policy: Policy
     """What the profile wants commands to run under; a broker has its own."""
+    comparison: ComparisonRecord | None = None
+    """What the scores will be held against; None for a profile that names nothing."""
+    artifacts: Artifacts | None = None
+    """What was fetched for this run, where something was."""
 
     @property
     def deviations(self) -> tuple[str, ...]:
-        """Why these overrides forbid the word reproduction; how much runs at once changes no result."""
-        return tuple(
+        """Why this run may not be called a reproduction: settings that were changed, files that are not the
+        published ones. How much runs at once changes no result."""
+        changed = tuple(
             f"changed: {setting} = {value}"
             for setting, value in self.overrides.items()
-            if not setting.startswith(_HARMLESS_SECTION)
+            if not setting.startswith(_HARMLESS)
         )
+        return (*changed, *self._unverified())
+
+    def _unverified(self) -> tuple[str, ...]:
+        if self.artifacts is not None and self.artifacts.unverified:
+            return tuple(f"unverified: {one}" for one in self.artifacts.unverified)
+        hashed = self.artifacts is not None and self.artifacts.checkpoint is not None
+        serves = isinstance(self.profile.engine, VllmEngineSettings)
+        if hashed or self.comparison is None or not serves:
+            return ()
+        return ("unverified: no hash of the checkpoint was taken before the run",)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of the verdict has to know besides."""
+        if self.artifacts is None:
+            return ()
+        unpinned = ", ".join(self.artifacts.unpinned)
+        said = (one for one in self.artifacts.notes if not one.startswith(("unpinned: ", "unverified: ")))
+        return (*((f"unpinned, for want of a published hash: {unpinned}",) if unpinned else ()), *said)
+
+    def expectation_lines(self) -> list[str]:
+        """Return what this run will be able to tell; none for a profile that names no published figures."""
+        if self.comparison is None:
+            return []
+        problems = {one.name: [problem.id for problem in one.problems] for one in self.datasets}
+        return expectation_lines_of(self.comparison, self.profile.name, self.profile.samples, problems)
 
     @property
     def rules(self) -> Rules:
@@ -64,11 +109,15 @@ def make_plan(
     data: Mapping[str, Path] | None = None,
     only: tuple[str, ...] = (),
     limit: int | None = None,
+    artifacts: Artifacts | None = None,
+    published_rows: Path | None = None,
 ) -> Plan:
     """Read and check everything a run needs but engine and sandbox.
 
     `data` names other files for data sets; one with another hash than the pinned is allowed and recorded.
-    `only` keeps some data sets, `limit` the first problems of each. Raises `UserError`.
+    `only` keeps some data sets, `limit` the first problems of each. `artifacts` is what was fetched, recorded
+    with its hashes; `published_rows` names the rows to be held against, else the fetched ones. Raises
+    `UserError`.
     """
     settings = dict(overrides or {})
     profile = load_profile(name_or_path, settings)
@@ -111,6 +160,10 @@ def make_plan(
         datasets=datasets,
         jobs=tuple(plan_jobs(datasets, profile.samples)),
         policy=load_policy(_policy_name(profile.sandbox.policy, path)),
+        comparison=read_comparison(
+            profile.verdict, path, datasets, published_rows or (None if artifacts is None else artifacts.rows)
+        ),
+        artifacts=artifacts,
     )
 
 
@@ -158,6 +211,11 @@ def build_engine(plan: Plan) -> Engine:
                 attempts=settings.attempts,
                 omit_parameters=frozenset(settings.omit_parameters),
             )
+        )
+    if isinstance(settings, VllmEngineSettings):
+        given = settings.model_dump(exclude={"kind", "device"})
+        return VllmEngine(
+            VllmSettings(**given, device=Device(settings.device), context_tokens=context_tokens)
         )
     path = resolve_path(settings.script, plan.profile_path)
     engine = ScriptedEngine(

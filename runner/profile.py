@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from typing_extensions import Self
 
 from runner.engines.openai_wire import OMITTABLE_PARAMETERS
+from runner.engines.vllm.settings import engines_a_gpu
 from runner.errors import UserError
 from runner.paths import is_file
 from runner.resources import PROFILE_DIR, bundled_dataset, bundled_profiles
@@ -96,7 +97,48 @@ class OpenAIEngineSettings(_Section):
         raise ValueError(f"only these can be left out: {', '.join(sorted(OMITTABLE_PARAMETERS))}")
 
 
-EngineSettings = Annotated[ScriptedEngineSettings | OpenAIEngineSettings, Field(discriminator="kind")]
+class VllmEngineSettings(_Section):
+    """`[engine] kind = "vllm"`: the checkpoint served here, by vLLM engines under Ray.
+
+    The engines' context is `limits.context_tokens`; an engine's own seed is `seed` plus its index.
+    """
+
+    kind: Literal["vllm"]
+    model: str
+    """A directory, or a repository of the Hugging Face hub."""
+    revision: str | None = None
+    device: Literal["cuda", "cpu"] = "cuda"
+    engines: Positive = 1
+    gpu_fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
+    gpu_memory_utilization: Annotated[float, Field(gt=0, lt=1)] = 0.9
+    dtype: Literal["bfloat16", "float16", "float32"] = "bfloat16"
+    enforce_eager: bool = True
+    max_num_seqs: Positive = 64
+    gdn_prefill_backend: Literal["triton", "flashinfer"] | None = None
+    prefix_caching: bool = False
+    seed: Annotated[int, Field(ge=0)] = 0
+    cpu_kv_cache_gib: Positive = 1
+    start_timeout_s: Seconds = 900.0
+    generation_timeout_s: Seconds = 1800.0
+    starts: Positive = 5
+    """Starts of one engine in a row, without a turn done in between, until it is given up."""
+
+    @model_validator(mode="after")
+    def _engines_fit_their_gpu(self) -> Self:
+        together = engines_a_gpu(self.gpu_fraction)
+        if self.device == "cuda" and together * self.gpu_memory_utilization > 1:
+            raise ValueError(
+                f"gpu_fraction puts {together} engines on a GPU, of whose memory each takes"
+                f" gpu_memory_utilization, {self.gpu_memory_utilization:g}"
+            )
+        return self
+
+
+EngineSettings = Annotated[
+    ScriptedEngineSettings | OpenAIEngineSettings | VllmEngineSettings, Field(discriminator="kind")
+]
+_ENGINE_KINDS = frozenset({"scripted", "openai", "vllm"})
+"""What pydantic puts into the place of a setting of `[engine]`, and nobody wrote there."""
 
 
 class ConcurrencySettings(_Section):
@@ -124,6 +166,15 @@ class SandboxSettings(_Section):
     policy: str = "report"
 
 
+class VerdictSection(_Section):
+    """`[verdict]`: what the scores are held against; without it a run ends without a verdict."""
+
+    published: str
+    """The published figures: `bundled:NAME` or a file."""
+    margin: Annotated[float, Field(gt=0, lt=1)] = 0.05
+    """Differences within it are small enough to be called reproduced."""
+
+
 class Profile(_Section):
     """A whole profile."""
 
@@ -142,6 +193,7 @@ class Profile(_Section):
     concurrency: ConcurrencySettings = ConcurrencySettings()
     retry: RetrySettings = RetrySettings()
     sandbox: SandboxSettings = SandboxSettings()
+    verdict: VerdictSection | None = None
 
     @field_validator("datasets")
     @classmethod
@@ -201,9 +253,7 @@ def _explain(error: ValidationError) -> str:
     """Word pydantic's findings a line each: setting, what is wrong with it, what was written."""
     lines = []
     for found in error.errors():
-        place = (
-            ".".join(str(part) for part in found["loc"] if part not in {"scripted", "openai"}) or "profile"
-        )
+        place = ".".join(str(part) for part in found["loc"] if part not in _ENGINE_KINDS) or "profile"
         if found["type"] == "extra_forbidden":
             lines.append(f"{place}: no such setting")
         elif found["type"] == "missing":

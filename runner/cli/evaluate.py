@@ -1,5 +1,6 @@
 """`recount eval`: run a profile."""
 
+import os
 import re
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,19 +11,23 @@ from rich.table import Table
 from rich.text import Text
 
 from runner.clean import clean_text
-from runner.cli.output import line, out
+from runner.cli.output import line, log_of_no_run, out
 from runner.engines.base import Engine
 from runner.errors import UserError
 from runner.plan import Plan, build_engine, make_plan
-from runner.profile import OpenAIEngineSettings, ScriptedEngineSettings
-from runner.results.summary import render_summary
+from runner.profile import EngineSettings, VllmEngineSettings, load_profile
+from runner.results.summary import render_summary, summary_text
 from runner.run import RunOutcome, new_run_id, run_plan
-from runner.views.lines import LinesView
+from runner.views.activity import WatchedSandbox
+from runner.views.choice import UI_VARIABLE, Ui
+from runner.views.open import RunDisplay, open_display
 from sandbox import BrokerSandbox, DockerSandbox, Sandbox
 
 EPILOG = """Examples:
 
   recount eval demo
+
+  recount eval final4 --model checkpoints/mine --pack pack.json --data dapo=dapo_test.jsonl --only dapo
 
   recount eval final4 --dry-run --pack pack.json --data dapo=dapo_test.jsonl --data aime=aime_2026.jsonl
 
@@ -30,12 +35,16 @@ EPILOG = """Examples:
 
 Exit codes: 0 complete, 2 bad input, 3 our infrastructure failed, 4 unfinished trajectories, 130 stopped."""
 
+VLLM = "vllm"
+MODEL_VARIABLE = "RECOUNT_MODEL"
+"""Names the checkpoint for profiles that serve one; a container has it where a command line has --model."""
+
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 
 def evaluate(  # noqa: PLR0913, PLR0917 - typer reads options from parameters
     profile: Annotated[
-        str, typer.Argument(metavar="PROFILE", help="demo, interval25, final4, or a TOML file.")
+        str, typer.Argument(metavar="PROFILE", help="demo, cpu, interval25, final4, or a TOML file.")
     ],
     limit: Annotated[
         int | None, typer.Option(min=1, help="Only the first N problems of each data set.")
@@ -53,9 +62,18 @@ def evaluate(  # noqa: PLR0913, PLR0917 - typer reads options from parameters
     ] = None,
     pack: Annotated[Path | None, typer.Option(help="The protocol pack to use.")] = None,
     engine: Annotated[
-        str | None, typer.Option(help="openai or scripted, in the place of the profile's engine.")
+        str | None, typer.Option(help="vllm, openai or scripted, in the place of the profile's engine.")
     ] = None,
-    model: Annotated[str | None, typer.Option(help="openai: the model's name at the server.")] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="vllm: a checkpoint's directory or Hugging Face id (also RECOUNT_MODEL);"
+            " openai: the model's name at the server."
+        ),
+    ] = None,
+    engines: Annotated[
+        int | None, typer.Option(min=1, help="vllm: copies of the checkpoint; changes no result.")
+    ] = None,
     base_url: Annotated[
         list[str] | None, typer.Option("--base-url", help="openai: http://HOST:PORT/v1 (repeatable).")
     ] = None,
@@ -77,6 +95,14 @@ def evaluate(  # noqa: PLR0913, PLR0917 - typer reads options from parameters
         Path, typer.Option("--out", envvar="RECOUNT_RESULTS", help="Where run directories go.")
     ] = Path("results"),
     run_id: Annotated[str | None, typer.Option(help="Name of the run and its directory.")] = None,
+    ui: Annotated[
+        Ui,
+        typer.Option(
+            "--ui",
+            envvar=UI_VARIABLE,
+            help="frames redraw a terminal, lines suit logs, off shows the end alone.",
+        ),
+    ] = Ui.AUTO,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and touch nothing.")] = False,
 ) -> None:
     """Evaluate PROFILE: solve its problems, score them, and write results/RUN/."""
@@ -95,7 +121,8 @@ def evaluate(  # noqa: PLR0913, PLR0917 - typer reads options from parameters
         "concurrency.tools": tools,
         "sandbox.policy": policy,
     }
-    overrides |= _engine_overrides(engine, model, base_url, script)
+    overrides |= _engine_overrides(engine, model or _model_of_environment(profile, engine), base_url, script)
+    overrides["engine.engines"] = engines
     plan = make_plan(
         profile,
         overrides={setting: value for setting, value in overrides.items() if value is not None},
@@ -108,18 +135,36 @@ def evaluate(  # noqa: PLR0913, PLR0917 - typer reads options from parameters
         out.print(_plan_table(plan, results_dir))
         return
     name = run_id or new_run_id(plan.profile.name)
-    outcome = anyio.run(_run, plan, engine_of_plan, broker, name, results_dir)
-    out.print(render_summary(outcome.results))
+    with open_display(
+        ui, run_id=name, title=name, results_dir=results_dir, write_line=line, write_error=log_of_no_run
+    ) as display:
+        outcome = anyio.run(_run, plan, engine_of_plan, broker, results_dir, display)
+    if display.ui is Ui.FRAMES:
+        out.print(render_summary(outcome.results))
+    else:
+        # A log is read later, and by programs: no colours, whatever it is written to.
+        for row in summary_text(outcome.results).splitlines():
+            line(row)
     line(f"results in {outcome.run_dir}")
     raise typer.Exit(outcome.exit_code)
 
 
-async def _run(plan: Plan, engine: Engine, broker: Path | None, run_id: str, results_dir: Path) -> RunOutcome:
+async def _run(
+    plan: Plan, engine: Engine, broker: Path | None, results_dir: Path, display: RunDisplay
+) -> RunOutcome:
+    run_id = display.run_id
     sandbox: Sandbox = (
         DockerSandbox(plan.policy, run_id=run_id) if broker is None else BrokerSandbox(broker, run_id)
     )
+    engine.report_to(display.note_engine)
     return await run_plan(
-        plan, engine, sandbox, run_id=run_id, results_dir=results_dir, listener=LinesView(line)
+        plan,
+        engine,
+        WatchedSandbox(sandbox, display.note_command),
+        run_id=run_id,
+        results_dir=results_dir,
+        listener=display,
+        stopping=display.stopping,
     )
 
 
@@ -135,12 +180,30 @@ def _data_files(written: list[str]) -> dict[str, Path]:
     return files
 
 
+def _model_of_environment(profile: str, engine: str | None) -> str | None:
+    """Return RECOUNT_MODEL where the run serves a checkpoint itself and the profile names another."""
+    named = os.environ.get(MODEL_VARIABLE)
+    if not named or engine not in {None, VLLM}:
+        return None
+    own = load_profile(profile).engine
+    if engine == VLLM:
+        return named
+    return named if isinstance(own, VllmEngineSettings) and own.model != named else None
+
+
 def _engine_overrides(
     engine: str | None, model: str | None, base_urls: list[str] | None, script: Path | None
 ) -> dict[str, Any]:
     script_path = None if script is None else str(script.absolute())
     if engine is None:
         return {"engine.model": model, "engine.base_urls": base_urls or None, "engine.script": script_path}
+    if engine == VLLM:
+        if not model:
+            raise UserError(
+                "--engine vllm needs a checkpoint",
+                remedy=f"add --model DIRECTORY_OR_ID, or set {MODEL_VARIABLE}",
+            )
+        return {"engine": {"kind": VLLM, "model": model}}
     if engine == "openai":
         if not model or not base_urls:
             raise UserError(
@@ -151,7 +214,7 @@ def _engine_overrides(
         if script_path is None:
             raise UserError("--engine scripted needs a script", remedy="add --script FILE")
         return {"engine": {"kind": "scripted", "script": script_path}}
-    raise UserError(f"no engine {engine!r}", remedy="name openai or scripted")
+    raise UserError(f"no engine {engine!r}", remedy="name vllm, openai or scripted")
 
 
 def _plan_table(plan: Plan, results_dir: Path) -> Table:
@@ -190,5 +253,5 @@ def _plan_table(plan: Plan, results_dir: Path) -> Table:
     return table
 
 
-def _engine_text(engine: ScriptedEngineSettings | OpenAIEngineSettings) -> str:
+def _engine_text(engine: EngineSettings) -> str:
     return " ".join(f"{name}={value}" for name, value in engine.model_dump().items() if value is not None)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from runner import __version__
-from runner.cli import broker, conformance, evaluate, sandbox
+from runner.cli import broker, conformance, doctor, evaluate, fetch, sandbox, verify, watch
 from runner.cli.output import errors, prepare_streams
 from runner.errors import ExitCode, RecountError
 from sandbox import SandboxError, SandboxPrerequisiteError
@@ -24,8 +24,12 @@ app = typer.Typer(
 )
 app.add_typer(conformance.app, name="conformance")
 app.add_typer(sandbox.app, name="sandbox")
+app.add_typer(verify.app, name="verify")
 app.command("broker", epilog=broker.EPILOG)(broker.broker)
+app.command("doctor", epilog=doctor.EPILOG)(doctor.doctor)
 app.command("eval", epilog=evaluate.EPILOG)(evaluate.evaluate)
+app.command("fetch", epilog=fetch.EPILOG)(fetch.fetch_command)
+app.command("watch", epilog=watch.EPILOG)(watch.watch)
 
 
 def _print_version(asked: bool) -> None:

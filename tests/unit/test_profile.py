@@ -11,9 +11,10 @@ from support.builders import PACK_DOCUMENT, write_profile
 
 from runner.engines.openai import OpenAIEngine
 from runner.engines.scripted import ScriptedEngine
+from runner.engines.vllm.engine import VllmEngine
 from runner.errors import ExitCode, UserError
 from runner.plan import build_engine, make_plan, read_pack
-from runner.profile import load_profile
+from runner.profile import VllmEngineSettings, load_profile
 from runner.resources import bundled_profiles
 
 OPENAI = {"kind": "openai", "model": "m", "base_urls": ["http://127.0.0.1:1/v1"]}
@@ -76,7 +77,7 @@ def test_a_profile_on_disk_is_read(tmp_path: Path) -> None:
         ),
         (replaced("top_p = 0.9\n", ""), "sampling.top_p: is missing"),
         (replaced("max_tokens_per_turn = 500", "max_tokens_per_turn = 4000"), "leaves no room for a prompt"),
-        (replaced('kind = "openai"', 'kind = "vllm"'), "engine: "),
+        (replaced('kind = "openai"', 'kind = "other"'), "engine: "),
         (replaced('kind = "openai"\n', ""), "engine: "),
         (replaced('base_urls = ["http://127.0.0.1:1/v1"]', "base_urls = []"), "engine.base_urls: "),
         (replaced('name = "test"', 'name = "../test"'), "name: String should match pattern"),
@@ -316,3 +317,69 @@ def test_a_data_set_s_pinned_file_from_another_place_is_no_deviation(tmp_path: P
 
     assert make_plan(str(profile), data={"set": same}).deviations == ()
     assert make_plan(str(profile), data={"set": other}).deviations == (f"changed: data.set = {other}",)
+
+
+VLLM = {
+    "kind": "vllm",
+    "model": "models/m",
+    "engines": 2,
+    "gpu_fraction": 0.5,
+    "gpu_memory_utilization": 0.42,
+}
+
+
+def test_a_checkpoint_served_here_is_an_engine_with_the_profile_s_context(tmp_path: Path) -> None:
+    plan = make_plan(str(write_profile(tmp_path, VLLM)))
+    engine = build_engine(plan)
+
+    assert isinstance(engine, VllmEngine)
+    identity = engine.identity()
+    assert (identity["model"], identity["context_tokens"]) == ("models/m", plan.profile.limits.context_tokens)
+    assert (identity["engines"], identity["gpu_fraction"]) == (2, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"gpu_fraction": 0.0}, r"engine\.gpu_fraction: Input should be greater than 0"),
+        ({"gpu_memory_utilization": 0.6}, r"engine: .*puts 2 engines on a GPU.*0\.6"),
+        ({"device": "tpu"}, r"engine\.device: Input should be 'cuda' or 'cpu'"),
+        ({"dtype": "int8"}, r"engine\.dtype: Input should be 'bfloat16'"),
+        ({"base_urls": ["http://x"]}, r"engine\.base_urls: no such setting"),
+        ({"engines": 0}, r"engine\.engines: Input should be greater"),
+    ],
+)
+def test_a_bad_setting_of_an_engine_is_named(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        load_profile(str(write_profile(tmp_path, VLLM | change)))
+
+
+def test_how_many_engines_there_are_is_no_deviation_and_which_checkpoint_is(tmp_path: Path) -> None:
+    profile = str(write_profile(tmp_path, VLLM))
+
+    assert make_plan(profile, overrides={"engine.engines": 1}).deviations == ()
+    assert make_plan(profile, overrides={"engine.model": "x"}).deviations == ("changed: engine.model = x",)
+
+
+@pytest.mark.parametrize("name", ["interval25", "final4"])
+def test_the_report_s_profiles_serve_as_the_report_did(name: str) -> None:
+    profile = load_profile(name)
+
+    assert isinstance(profile.engine, VllmEngineSettings)
+    served = profile.engine.model_dump()
+    assert {key: served[key] for key in PUBLISHED_SERVING} == PUBLISHED_SERVING
+    assert profile.limits.context_tokens == 131072
+
+
+PUBLISHED_SERVING = {
+    "device": "cuda",
+    "engines": 8,
+    "gpu_fraction": 0.5,
+    "gpu_memory_utilization": 0.42,
+    "dtype": "bfloat16",
+    "enforce_eager": True,
+    "gdn_prefill_backend": "triton",
+    "prefix_caching": False,
+    "seed": 20260627,
+}
+"""As the report has it (its environment and engine seeds)."""

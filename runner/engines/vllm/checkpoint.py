@@ -1,0 +1,121 @@
+"""Where a checkpoint's files are, and whether they are all there: read before anything is started."""
+
+import importlib
+import json
+import re
+import struct
+from pathlib import Path
+from typing import Any
+
+from anyio.to_thread import run_sync
+
+from runner.errors import UserError
+
+CONFIG = "config.json"
+INDEX = "model.safetensors.index.json"
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+_NOT_READ = ("*.bin", "*.pt", "*.pth", "*.gguf", "*.h5", "*.msgpack", "*.onnx", "onnx/*", "original/*")
+"""The same weights in formats that engines here do not read."""
+_HEADER_LENGTH_BYTES = 8
+_LARGEST_HEADER_BYTES = 100 * 1024 * 1024
+"""The format's own limit; a larger number is no header."""
+
+
+def is_hub_id(model: str) -> bool:
+    """Say whether `model` names a repository of the Hugging Face hub and not a directory here."""
+    return _HUB_ID.fullmatch(model) is not None and not Path(model).is_dir()
+
+
+async def find_checkpoint(model: str, revision: str | None) -> Path:
+    """Return the checkpoint's directory, fetched from the hub first where it is one of the hub's.
+
+    Raises `UserError` where it is missing or incomplete.
+    """
+    if is_hub_id(model):
+        # Gigabytes: whoever stops the run does not wait for them, and what has come stays in the hub's cache.
+        directory = await run_sync(_fetch, model, revision, abandon_on_cancel=True)
+    else:
+        directory = await run_sync(Path(model).absolute)
+    await run_sync(check_checkpoint, directory)
+    return directory
+
+
+def _fetch(model: str, revision: str | None) -> Path:
+    hub = importlib.import_module("huggingface_hub")
+    try:
+        return Path(hub.snapshot_download(model, revision=revision, ignore_patterns=list(_NOT_READ)))
+    except (OSError, ValueError) as error:  # what the hub's own errors derive from
+        raise UserError(
+            f"cannot fetch {model}{'' if revision is None else f' at {revision}'}: {_first_line(error)}",
+            remedy="check name, revision and network (HF_TOKEN for one that is not public),"
+            " or name a directory with --model",
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0] if lines else ''}"
+
+
+def check_checkpoint(directory: Path) -> None:
+    """Raise `UserError` unless the directory holds a configuration and all of its weights, whole."""
+    if not directory.is_dir():
+        raise UserError(
+            f"no checkpoint at {directory}",
+            remedy="name a directory or a Hugging Face id with --model or RECOUNT_MODEL",
+        )
+    if not (directory / CONFIG).is_file():
+        raise _incomplete(directory, f"{CONFIG} is missing")
+    for name in _weight_files(directory):
+        _check_weights(directory / name)
+
+
+def _weight_files(directory: Path) -> list[str]:
+    """Return the files of weights: those that the index names, else those that there are."""
+    index = directory / INDEX
+    if index.is_file():
+        try:
+            named = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
+            return sorted(set(named))
+        except (ValueError, KeyError, AttributeError, TypeError) as error:
+            raise _incomplete(directory, f"{INDEX} cannot be read: {error}") from error
+    found = sorted(path.name for path in directory.glob("*.safetensors"))
+    if not found:
+        raise _incomplete(directory, "it holds no *.safetensors")
+    return found
+
+
+def _check_weights(path: Path) -> None:
+    """Compare a file's size with what its header says: a broken download is shorter."""
+    if not path.is_file():
+        raise _incomplete(path.parent, f"{path.name} is missing")
+    size = path.stat().st_size
+    try:
+        with path.open("rb") as file:
+            (length,) = struct.unpack("<Q", file.read(_HEADER_LENGTH_BYTES))
+            header = json.loads(file.read(min(length, _LARGEST_HEADER_BYTES)))
+        end = max(
+            (one["data_offsets"][1] for name, one in header.items() if name != "__metadata__"), default=0
+        )
+    except (struct.error, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise _incomplete(path.parent, f"{path.name} is no safetensors file") from error
+    whole = _HEADER_LENGTH_BYTES + length + end
+    if size != whole:
+        raise _incomplete(
+            path.parent, f"{path.name} has {size} bytes, not the {whole} that its header tells of"
+        )
+
+
+def _incomplete(directory: Path, what: str) -> UserError:
+    return UserError(f"the checkpoint at {directory} is incomplete: {what}", remedy="fetch it again")
+
+
+def read_config(directory: Path) -> dict[str, Any]:
+    """Return the checkpoint's configuration."""
+    try:
+        config = json.loads((directory / CONFIG).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise _incomplete(directory, f"{CONFIG} cannot be read: {error}") from error
+    if not isinstance(config, dict):
+        raise _incomplete(directory, f"{CONFIG} is no object")
+    return config
