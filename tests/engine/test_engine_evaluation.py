@@ -39,7 +39,7 @@ def test_three_easy_problems_run_from_the_command_line_to_results(small_model: P
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""  # neither Ray nor vLLM writes on the terminal
-    results = json.loads((tmp_path / "run/results.json").read_text(encoding="utf-8"))
+    results = json.loads((tmp_path / "run/evaluation_results.json").read_text(encoding="utf-8"))
     assert results["complete"]
     rows = results["datasets"]["easy"]["trajectories"]
     assert len(rows) == 3

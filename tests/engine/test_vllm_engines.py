@@ -8,8 +8,10 @@ from pathlib import Path
 
 import anyio
 import pytest
-from processes import actors, descendants, engine_cores, wait_gone
+from acting import TURNS, ActingEngine
+from processes import actors, command_of, descendants, engine_cores, wait_gone
 
+from runner.datasets import Problem
 from runner.engines.base import (
     Completion,
     GenerationRequest,
@@ -23,6 +25,11 @@ from runner.engines.reports import PoolSnapshot, ReplicaDown, ReplicaReport, Rep
 from runner.engines.vllm.engine import VllmEngine
 from runner.engines.vllm.settings import VllmSettings
 from runner.engines.vllm.wire import Device
+from runner.events import Event, TurnDone, Unfinished
+from runner.scheduler import RetryPolicy, Scheduler
+from runner.simulation.run import SleepingSandbox, simulation_rules
+from runner.simulation.workload import Workload, WorkloadTrajectory, WorkloadTurn
+from runner.trajectory import Job, TrajectoryRunner
 
 pytestmark = [
     pytest.mark.anyio,
@@ -273,3 +280,52 @@ async def test_an_idle_engine_that_dies_is_missed_as_soon(engine: VllmEngine) ->
         await heard.wait()
     assert isinstance(reports[0], ReplicaDown)
     assert reports[0].requeued == 0
+
+
+async def run_of(engine: VllmEngine, trajectories: int) -> dict[tuple[str, int], str]:
+    """Run trajectories by the run's own scheduler, and return every turn's text."""
+    turns = (WorkloadTurn(output_tokens=1),) * TURNS
+    rules = simulation_rules(Workload([WorkloadTrajectory(prompt_tokens=1, turns=turns)]))
+    limits = replace(rules.limits, context_tokens=CONTEXT_TOKENS, max_tokens_per_turn=24, tool_timeout_s=5.0)
+    events: list[Event] = []
+    runner = TrajectoryRunner(
+        replace(rules, limits=limits, sampling=GREEDY),
+        ActingEngine(engine),
+        SleepingSandbox(),
+        generation=anyio.Semaphore(trajectories),
+        tools=anyio.Semaphore(trajectories),
+        emit=events.append,
+    )
+    jobs = [
+        Job("set", Problem(str(row), row, f"Write about the number {row}.", "0"), 0, 0)
+        for row in range(trajectories)
+    ]
+    await Scheduler(runner, in_flight=trajectories, retry=RetryPolicy(), emit=events.append).run(jobs)
+    assert not [one for one in events if isinstance(one, Unfinished)]
+    return {(one.problem_id, one.turn): one.assistant for one in events if isinstance(one, TurnDone)}
+
+
+async def test_a_run_in_which_engines_actors_and_workers_are_killed_ends_as_if_nothing_had_been(
+    engine: VllmEngine,
+) -> None:
+    await settled(engine)
+    undisturbed = await run_of(engine, 8)
+    assert len(undisturbed) == 8 * TURNS
+    family = descendants()
+    disturbed: dict[tuple[str, int], str] = {}
+
+    async def run_again() -> None:
+        disturbed.update(await run_of(engine, 8))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(run_again)
+        await anyio.sleep(1.0)
+        os.kill(engine_cores(descendants())[0], signal.SIGKILL)
+        for pid in family:
+            if command_of(pid).startswith("ray::IDLE"):
+                os.kill(pid, signal.SIGKILL)
+        await anyio.sleep(1.0)
+        os.kill(actors(descendants())[-1], signal.SIGKILL)
+
+    assert disturbed == undisturbed
+    await settled(engine)
