@@ -13,6 +13,7 @@ from runner.engines.base import Engine, Sampling
 from runner.engines.openai import OpenAIEngine, OpenAISettings
 from runner.engines.scripted import Script, ScriptedEngine
 from runner.engines.vllm.engine import VllmEngine
+from runner.engines.vllm.here import fit_here
 from runner.engines.vllm.settings import VllmSettings
 from runner.engines.vllm.wire import Device
 from runner.errors import UserError
@@ -33,7 +34,7 @@ from runner.trajectory import Job, Limits, Rules
 from sandbox import Policy
 from sandbox.policy import bundled_policies, load_policy
 
-_HARMLESS = ("concurrency.", "engine.engines")
+_HARMLESS = ("concurrency.", "engine.engines", "engine.fit")
 """Beginnings of settings that say how much runs at once, which changes no result."""
 
 
@@ -198,7 +199,10 @@ def read_pack(path: Path, *, option: str = "--pack") -> ProtocolPack:
 
 
 def build_engine(plan: Plan) -> Engine:
-    """Return the profile's engine, not started. Raises `UserError` for a script that does not fit."""
+    """Return the profile's engine, not started.
+
+    Raises `UserError` for a script that does not fit, and for GPUs that no engine fits.
+    """
     settings, context_tokens = plan.profile.engine, plan.profile.limits.context_tokens
     if isinstance(settings, OpenAIEngineSettings):
         return OpenAIEngine(
@@ -213,10 +217,11 @@ def build_engine(plan: Plan) -> Engine:
             )
         )
     if isinstance(settings, VllmEngineSettings):
-        given = settings.model_dump(exclude={"kind", "device"})
-        return VllmEngine(
-            VllmSettings(**given, device=Device(settings.device), context_tokens=context_tokens)
-        )
+        given = settings.model_dump(exclude={"kind", "device", "fit"})
+        wanted = VllmSettings(**given, device=Device(settings.device), context_tokens=context_tokens)
+        fetched = None if plan.artifacts is None else plan.artifacts.checkpoint
+        fit = fit_here(wanted, plan.overrides, checkpoint=fetched) if settings.fit else None
+        return VllmEngine(wanted, fit=fit)
     path = resolve_path(settings.script, plan.profile_path)
     engine = ScriptedEngine(
         Script.read(path),

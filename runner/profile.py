@@ -108,6 +108,8 @@ class VllmEngineSettings(_Section):
     """A directory, or a repository of the Hugging Face hub."""
     revision: str | None = None
     device: Literal["cuda", "cpu"] = "cuda"
+    fit: bool = False
+    """Whether engines, their fractions and batches are fitted to the GPUs here; what is chosen stays."""
     engines: Positive = 1
     gpu_fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
     gpu_memory_utilization: Annotated[float, Field(gt=0, lt=1)] = 0.9

@@ -36,6 +36,7 @@ class Here:
 
     def __init__(self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("COLUMNS", "120")
+        monkeypatch.delenv("RECOUNT_MODEL", raising=False)
         self._capsys = capsys
         self._monkeypatch = monkeypatch
 
@@ -127,7 +128,7 @@ def test_a_plan_can_be_printed_where_only_ascii_can_be_shown(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("arguments", "parts"),
     [
-        (("nope",), ("no profile 'nope'", "remedy: name one of demo, final4, interval25")),
+        (("nope",), ("no profile 'nope'", "remedy: name one of cpu, demo, final4, interval25")),
         (("demo", "--only", "x"), ("no data set 'x'", "name one of demo")),
         (("demo", "--data", "x=y"), ("no data set 'x'",)),
         (("demo", "--data", "demo"), ("--data 'demo' is not NAME=FILE",)),
@@ -388,4 +389,39 @@ def test_the_demo_runs_to_its_end(tmp_path: Path) -> None:
     done = recount("eval", "demo", "--limit", "2", "--out", str(tmp_path), "--run-id", "demo")
 
     assert done.returncode == 0, done.stderr
-    assert json.loads((tmp_path / "demo" / "results.json").read_bytes())["complete"] is True
+    assert json.loads((tmp_path / "demo" / "evaluation_results.json").read_bytes())["complete"] is True
+
+
+VLLM = {"kind": "vllm", "model": "models/m"}
+
+
+def test_the_environment_names_a_checkpoint_where_the_profile_serves_one(
+    here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served, elsewhere = write_profile(tmp_path / "a", VLLM), write_profile(tmp_path / "b", OPENAI)
+    monkeypatch.setenv("RECOUNT_MODEL", "/models/other")
+
+    assert "engine.model = /models/other" in here("eval", str(served), "--dry-run").stdout
+    assert "engine.model = mine" in here("eval", str(served), "--model=mine", "--dry-run").stdout
+    assert "/models/other" not in here("eval", str(elsewhere), "--dry-run").stdout
+
+
+@pytest.mark.parametrize("named", ["models/m", ""])
+def test_the_profile_s_own_checkpoint_or_none_in_the_environment_is_no_override(
+    here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str
+) -> None:
+    monkeypatch.setenv("RECOUNT_MODEL", named)
+
+    assert "engine.model =" not in here("eval", str(write_profile(tmp_path, VLLM)), "--dry-run").stdout
+
+
+def test_any_profile_can_be_served_here(here: Here, tmp_path: Path) -> None:
+    profile = str(write_profile(tmp_path, OPENAI))
+    done = here("eval", profile, "--engine=vllm", "--model=x/y", "--engines=3", "--dry-run")
+
+    said = " ".join(done.stdout.split())
+    assert "kind=vllm model=x/y device=cuda" in said
+    assert "engines=3" in said
+    assert_one_error(
+        here("eval", profile, "--engine=vllm", "--dry-run"), "needs a checkpoint", "RECOUNT_MODEL"
+    )

@@ -18,6 +18,7 @@ from runner.engines.base import EngineUnavailableError, Prompt
 from runner.engines.dispatch import Dispatcher
 from runner.engines.pool import EnginePool, RestartPolicy
 from runner.engines.vllm.checkpoint import find_checkpoint, is_hub_id, read_config
+from runner.engines.vllm.fit import EngineFit
 from runner.engines.vllm.gpu import visible_gpus
 from runner.engines.vllm.ray_runtime import RayRuntime
 from runner.engines.vllm.renderer import ChatRenderer
@@ -34,8 +35,15 @@ NEEDED_PACKAGES = ("vllm", "ray", "transformers")
 class VllmEngine(EnginePool):
     """Serves a checkpoint with vLLM engines in Ray actors."""
 
-    def __init__(self, settings: VllmSettings, *, log_dir: Path | None = None) -> None:
-        """Nothing is started or read. Without `log_dir` engines write into a temporary directory."""
+    def __init__(
+        self, settings: VllmSettings, *, fit: EngineFit | None = None, log_dir: Path | None = None
+    ) -> None:
+        """Nothing is started or read. Without `log_dir` engines write into a temporary directory.
+
+        `fit` takes the place of the settings that were fitted to this machine.
+        """
+        settings = settings if fit is None else fit.applied(settings)
+        self.fit = fit
         self._settings = settings
         self._log_dir = log_dir
         self._own_log_dir: Path | None = None
@@ -116,6 +124,9 @@ class VllmEngine(EnginePool):
             },
             "devices": [one.device_name for one in facts],
             "kv_cache_tokens": [one.kv_cache_tokens for one in facts],
+            "fit": None
+            if self.fit is None
+            else {"engines": self.fit.line, "differs": list(self.fit.differs)},
         }
 
     def _commit(self) -> str | None:

@@ -26,7 +26,7 @@ def deviations_of(config: EngineConfig, facts: Iterable[EngineFacts], model_type
     reasons = [
         f"{name} is {version}, the report's is {PUBLISHED_VERSIONS[name]}"
         for name, version in found
-        if not _is_version(version, PUBLISHED_VERSIONS[name])
+        if not is_version(version, PUBLISHED_VERSIONS[name])
     ]
     if config.device is Device.CPU:
         reasons.append("the engines run on a CPU, the report's on GPUs")
@@ -44,6 +44,6 @@ def deviations_of(config: EngineConfig, facts: Iterable[EngineFacts], model_type
     return tuple(reasons)
 
 
-def _is_version(found: str, published: str) -> bool:
+def is_version(found: str, published: str) -> bool:
     """Say whether a version is the published one, whatever build or patch release it names behind that."""
     return found == published or found.startswith((f"{published}+", f"{published}."))
