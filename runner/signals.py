@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 
@@ -24,6 +24,8 @@ class Stop:
     """Which signal came, if one did, and what it cancels."""
 
     received: str = ""
+    listener: Callable[[str], None] | None = None
+    """Is told the first signal before anything is cancelled."""
     _scopes: list[anyio.CancelScope] = field(default_factory=list)
 
     @contextmanager
@@ -43,6 +45,8 @@ class Stop:
 
     def stop(self, name: str) -> None:
         """Note a signal and cancel what the innermost guard holds."""
+        if self.listener is not None:
+            self.listener(name)
         self.received = name
         if self._scopes:
             self._scopes[-1].cancel()

@@ -13,6 +13,7 @@ from rich.text import Text
 from runner.clean import clean_text
 from runner.cli.output import line, log_of_no_run, out
 from runner.engines.base import Engine
+from runner.engines.vllm.engine import VllmEngine
 from runner.errors import UserError
 from runner.plan import Plan, build_engine, make_plan
 from runner.profile import EngineSettings, VllmEngineSettings, load_profile
@@ -132,7 +133,9 @@ def evaluate(  # noqa: PLR0913, PLR0917 - typer reads options from parameters
     )
     engine_of_plan = build_engine(plan)
     if dry_run:
-        out.print(_plan_table(plan, results_dir))
+        out.print(_plan_table(plan, engine_of_plan, results_dir))
+        for expected in plan.expectation_lines():
+            line(expected)
         return
     name = run_id or new_run_id(plan.profile.name)
     with open_display(
@@ -217,7 +220,7 @@ def _engine_overrides(
     raise UserError(f"no engine {engine!r}", remedy="name vllm, openai or scripted")
 
 
-def _plan_table(plan: Plan, results_dir: Path) -> Table:
+def _plan_table(plan: Plan, engine: Engine, results_dir: Path) -> Table:
     profile = plan.profile
     table = Table(
         title=f"Plan of {profile.name}: nothing was started",
@@ -243,6 +246,7 @@ def _plan_table(plan: Plan, results_dir: Path) -> Table:
         ("limits", " ".join(f"{name}={value}" for name, value in limits.model_dump().items())),
         ("sampling", " ".join(f"{name}={value}" for name, value in sampling.model_dump().items())),
         ("engine", _engine_text(profile.engine)),
+        *_fitted(engine),
         ("at once", " ".join(f"{name}={value}" for name, value in profile.concurrency.model_dump().items())),
         ("sandbox", f"policy {plan.policy.name}\nSHA-256 {plan.policy.digest()}"),
         ("overrides", "\n".join(f"{name} = {value}" for name, value in plan.overrides.items()) or "none"),
@@ -251,6 +255,13 @@ def _plan_table(plan: Plan, results_dir: Path) -> Table:
     for name, value in rows:
         table.add_row(name, Text(clean_text(value, keep_lines=True)))
     return table
+
+
+def _fitted(engine: Engine) -> list[tuple[str, str]]:
+    """Say what the profile's engines become on the GPUs that are here."""
+    if not isinstance(engine, VllmEngine) or engine.fit is None:
+        return []
+    return [("engines here", "\n".join(engine.fit.lines))]
 
 
 def _engine_text(engine: EngineSettings) -> str:

@@ -52,3 +52,8 @@ def errors(message: str, remedy: str | None = None) -> None:
 def line(text: str) -> None:
     """Print one line to stdout as it is (cleaned already), unwrapped."""
     out.print(Text(text), soft_wrap=True)
+
+
+def log_of_no_run(text: str) -> None:
+    """Print to stderr what libraries and children said (cleaned) before a run that never began."""
+    err.print(Text(f"what was logged before:\n{text}", style="dim"))

@@ -21,7 +21,8 @@ from runner.events import (
     Unfinished,
 )
 from runner.views import words
-from runner.views.live_state import LiveState, Tally
+from runner.views.live_parts import Tally
+from runner.views.live_state import LiveState
 from runner.views.phases import PhaseState
 
 _SHOWN_CHARS = 200
@@ -96,6 +97,11 @@ def phase_line(state: PhaseState) -> str:
 def log_line(text: str) -> str:
     """Return the line of an error that a library or a child process wrote."""
     return f"log error={_plain(text)}"
+
+
+def note_line(text: str) -> str:
+    """Return the line of something a person should know."""
+    return f"note={_value(text)}"
 
 
 def progress_lines(state: LiveState, phase: PhaseState, now: float) -> list[str]:

@@ -83,7 +83,7 @@ def test_the_demo_runs_through_the_broker_and_never_sees_the_engines_socket(
     tmp_path.chmod(0o755)
     done = project.run("up", "--exit-code-from", "demo", "demo")
     assert done.returncode == 0, done.stdout + done.stderr
-    (results,) = tmp_path.glob("demo-*/results.json")
+    (results,) = tmp_path.glob("demo-*/evaluation_results.json")
     assert json.loads(results.read_text())["complete"]
 
     demo, broker = project.inspect("demo"), project.inspect("demo-broker")

@@ -89,7 +89,7 @@ def test_a_stopped_run_ends_soon_in_order_and_with_results(profile: Path, stop: 
     *_, last = events_of(profile)
     assert isinstance(last, RunEnded)
     assert (last.reason, last.message) == (EndReason.INTERRUPTED, stop.name)
-    results = json.loads((profile.parent / "results" / "run" / "results.json").read_bytes())
+    results = json.loads((profile.parent / "results" / "run" / "evaluation_results.json").read_bytes())
     done = sum(isinstance(event, Terminated) for event in events_of(profile))
     found = results["datasets"]["set"]
     assert results["end"] == "interrupted"

@@ -1,0 +1,35 @@
+"""What a run as a whole is at, and how far: set by whoever does it, shown by every view."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Phase(str, Enum):
+    """The stages of a run, in their order."""
+
+    FETCHING = "fetching"
+    VERIFYING = "verifying"
+    STARTING = "starting"
+    """Engines and the sandbox come up."""
+    RUNNING = "running"
+    ENDING = "ending"
+    """Results are derived and written, engines and the sandbox closed."""
+
+
+@dataclass(frozen=True)
+class PhaseState:
+    """The phase under way. `done` of `total` draw a bar; None where a step has no measure."""
+
+    phase: Phase
+    since: float
+    detail: str = ""
+    done: float | None = None
+    total: float | None = None
+    in_bytes: bool = False
+
+    @property
+    def share(self) -> float | None:
+        """How much is done, from 0 to 1."""
+        if self.done is None or not self.total:
+            return None
+        return min(max(self.done / self.total, 0.0), 1.0)
