@@ -4,7 +4,6 @@ Whatever happens after the journal has begun, it ends with `run_ended` (but for 
 emptied, and the results of what was done are written.
 """
 
-import json
 import secrets
 import time
 from collections.abc import Callable
@@ -26,15 +25,18 @@ from runner.events import (
     EndReason,
     Event,
     ProblemRecord,
+    ProvenanceRecord,
     RunEnded,
     RunStarted,
 )
 from runner.groups import first_error_only
-from runner.journal import JOURNAL_NAME, JournalWriter, read_state
+from runner.journal import JOURNAL_NAME, JournalWriter, read_run, read_state
 from runner.observe import MOST_BYTES_A_CHAR
 from runner.plan import Plan
 from runner.profile import ConcurrencySettings
+from runner.provenance import Probes, gather_provenance
 from runner.results.build import build_results, end_reason
+from runner.results.files import RESULTS_NAME, SUMMARY_NAME, results_text
 from runner.results.summary import summary_text
 from runner.results.traces import write_traces
 from runner.scheduler import RetryPolicy, Scheduler, describe_cause
@@ -42,9 +44,6 @@ from runner.signals import Stop, watch_signals
 from runner.state import RunState
 from runner.trajectory import TrajectoryRunner
 from sandbox import Capacity, Sandbox, SandboxError
-
-RESULTS_NAME = "results.json"
-SUMMARY_NAME = "summary.txt"
 
 Listener = Callable[[Event], None]
 
@@ -67,6 +66,19 @@ class RunOutcome:
             EndReason.INTERRUPTED: ExitCode.INTERRUPTED,
             EndReason.FAILED: ExitCode.INFRASTRUCTURE,
         }[self.reason]
+
+    @property
+    def verdict_word(self) -> str | None:
+        """The verdict's word; None for a run that is no reproduction, or that nothing is published for."""
+        verdict = self.results["verdict"]
+        return None if verdict is None else verdict["word"]
+
+    @property
+    def differs(self) -> bool:
+        """Whether the numbers differ from the published, pooled or in any data set; also of a run that is no
+        reproduction."""
+        verdict = self.results["verdict"]
+        return verdict is not None and bool(verdict["differs"])
 
 
 def new_run_id(profile_name: str) -> str:
@@ -97,12 +109,13 @@ async def run_plan(
     results_dir: Path,
     listener: Listener,
     stopping: Callable[[str], None] | None = None,
+    probes: Probes | None = None,
 ) -> RunOutcome:
     """Run all of a plan's trajectories and write its results.
 
     Prerequisites (engine, sandbox) are checked before a directory or journal exists, so that a run that
     could not start leaves nothing. A signal stops the run, a second one at once (`signals.py`); `stopping` is
-    told which.
+    told which. `probes` tell where the run takes place, for its record.
     """
     run_dir: Path | None = None
     try:
@@ -113,7 +126,9 @@ async def run_plan(
                 async with sandbox, engine:
                     _check_capture(plan, sandbox)
                     concurrency = _fit(plan.profile.concurrency, await sandbox.capacity())
-                    started = _run_started(plan, engine, await sandbox.identity(), concurrency, run_id)
+                    identity = await sandbox.identity()
+                    provenance = await gather_provenance(identity, plan.artifacts, probes)
+                    started = _run_started(plan, engine, identity, concurrency, run_id, provenance)
                     run_dir = make_run_dir(results_dir, run_id)
                     with JournalWriter(run_dir / JOURNAL_NAME) as journal:
                         await _record(plan, engine, sandbox, started, journal, stop, listener)
@@ -226,7 +241,12 @@ def _policy_deviation(plan: Plan, identity: dict[str, str]) -> tuple[str, ...]:
 
 
 def _run_started(
-    plan: Plan, engine: Engine, sandbox: dict[str, str], concurrency: ConcurrencyRecord, run_id: str
+    plan: Plan,
+    engine: Engine,
+    sandbox: dict[str, str],
+    concurrency: ConcurrencyRecord,
+    run_id: str,
+    provenance: ProvenanceRecord,
 ) -> RunStarted:
     return RunStarted(
         run_id=run_id,
@@ -253,14 +273,17 @@ def _run_started(
         sandbox=dict(sandbox),
         concurrency=concurrency,
         deviations=(*engine.deviations(), *plan.deviations, *_policy_deviation(plan, sandbox)),
+        notes=plan.notes,
+        comparison=plan.comparison,
+        provenance=provenance,
     )
 
 
 def write_results(run_dir: Path) -> RunOutcome:
     """Derive everything of a run from its journal and write it beside it."""
-    state = read_state(run_dir / JOURNAL_NAME)
-    results = build_results(state)
-    write_text(run_dir / RESULTS_NAME, json.dumps(results, indent=1) + "\n")
+    state, journal = read_run(run_dir / JOURNAL_NAME)
+    results = build_results(state, journal)
+    write_text(run_dir / RESULTS_NAME, results_text(results))
     write_text(run_dir / SUMMARY_NAME, summary_text(results))
     write_traces(state, run_dir)
     return RunOutcome(run_dir, state, results, state.end_reason or EndReason.INCOMPLETE)

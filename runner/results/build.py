@@ -2,9 +2,13 @@
 
 from typing import Any
 
+from runner.comparison import NO_PUBLISHED, verdict_of
 from runner.events import DatasetRecord, EndReason, Unfinished
+from runner.journal import JOURNAL_NAME, JournalFacts
 from runner.results.aggregate import ScoredRow, pass_at_k, report_summary, standard_error_within_problems
 from runner.results.engines import engine_results
+from runner.results.figures import seconds, significant
+from runner.results.provenance import provenance_results
 from runner.results.records import scored_row, trajectory_record
 from runner.results.tools import tool_counts
 from runner.state import RunState, TrajectoryState
@@ -12,8 +16,11 @@ from runner.state import RunState, TrajectoryState
 RESULTS_VERSION = 1
 
 
-def build_results(state: RunState) -> dict[str, Any]:
-    """Return the whole results document; raise `ValueError` for a journal without a start."""
+def build_results(state: RunState, journal: JournalFacts | None = None) -> dict[str, Any]:
+    """Return the whole results document; raise `ValueError` for a journal without a start.
+
+    `journal` is the file that the state was read from, for the results to name it by.
+    """
     started = state.started
     if started is None:
         raise ValueError("the journal holds no run_started event")
@@ -27,15 +34,54 @@ def build_results(state: RunState) -> dict[str, Any]:
         "complete": is_complete(state),
         "reproduction": not started.deviations,
         "deviations": list(started.deviations),
+        "notes": list(started.notes),
+        **_verdict(state),
+        "journal": None
+        if journal is None
+        else {
+            "file": JOURNAL_NAME,
+            "events": journal.events,
+            "sha256": journal.sha256,
+            "chain": journal.chain or None,
+        },
         "profile": started.profile,
         "overrides": list(started.overrides),
         "protocol": started.protocol,
         "engine": started.engine,
         "sandbox": started.sandbox,
         "concurrency": started.concurrency.model_dump(mode="json"),
+        "provenance": provenance_results(started),
+        "timings": _timings(state),
         "engines": engine_results(state),
         "datasets": {record.name: _dataset_results(state, record) for record in started.datasets},
     }
+
+
+def _verdict(state: RunState) -> dict[str, Any]:
+    """Return the verdict, and the same as lines for a person; or why there is none."""
+    verdict = verdict_of(state)
+    if verdict is None:
+        return {"verdict": None, "no_verdict_because": NO_PUBLISHED, "verdict_lines": []}
+    from runner.verdict import verdict_lines  # noqa: PLC0415 - statistics are slow to import
+
+    return {
+        "verdict": significant(verdict.as_document()),
+        "no_verdict_because": None,
+        "verdict_lines": verdict_lines(verdict),
+    }
+
+
+def _timings(state: RunState) -> dict[str, Any]:
+    """Return how long the run took, and each data set: both run together, so theirs overlap."""
+    by_dataset = {}
+    for record in state.datasets():
+        mine = [one for key, one in state.trajectories.items() if key.dataset == record.name]
+        ends = [one.terminated.at for one in mine if one.terminated is not None]
+        by_dataset[record.name] = {
+            "last_end_at": max(ends, default=None),
+            "elapsed_s": seconds(sum(one.terminated.elapsed_s for one in mine if one.terminated is not None)),
+        }
+    return {"wall_s": seconds(state.wall_s), "datasets": by_dataset}
 
 
 def is_complete(state: RunState) -> bool:

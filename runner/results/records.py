@@ -38,6 +38,8 @@ def trajectory_record(trajectory: TrajectoryState, problem: ProblemRecord) -> di
         "trace_rounds": len(steps),
         "score_method": f"{SCORE_METHOD_PREFIX}{end.score_method.value}",
         "turn_seeds": list(end.turn_seeds),
+        "attempts": trajectory.attempt,
+        "elapsed_s": end.elapsed_s,
     }
 
 

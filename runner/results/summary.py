@@ -35,6 +35,7 @@ def render_summary(results: Mapping[str, Any]) -> RenderableType:
         parts += [Text(""), _details(name, dataset)]
         parts += _unfinished(dataset)
     parts += [Text(""), *throughput_lines(results["engines"]), *_notes(results)]
+    parts += [Text(""), *_verdict(results)]
     return Group(*parts)
 
 
@@ -139,8 +140,20 @@ def _notes(results: Mapping[str, Any]) -> Iterable[Text]:
     yield Text(f"{results['end'] or 'killed'} after {elapsed_s:.1f} s", style="dim")
     for note in results["concurrency"]["notes"]:
         yield Text(f"host: {_plain(note)}", style="dim")
-    for reason in results["deviations"]:
-        yield Text(f"no reproduction: {_plain(reason)}", style="dim")
+    if results["verdict"] is None:  # which would name them itself
+        for reason in results["deviations"]:
+            yield Text(f"no reproduction: {_plain(reason)}", style="dim")
+    journal = results["journal"]
+    if journal is not None:
+        yield Text(f"journal: {journal['events']} events, SHA-256 {journal['sha256']}", style="dim")
+
+
+def _verdict(results: Mapping[str, Any]) -> Iterable[Text]:
+    """Yield the verdict last: it is what the run was for. Its lines are cleaned where they are made."""
+    if results["verdict"] is None:
+        yield Text(f"no verdict: {_plain(results['no_verdict_because'])}", style="dim")
+    for index, line in enumerate(results["verdict_lines"]):
+        yield Text(line, style="" if index else "bold")
 
 
 def _plain(text: object) -> str:

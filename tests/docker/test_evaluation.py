@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import docker
+import jsonschema
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -83,7 +84,7 @@ def test_the_published_data_sets_run_through_real_containers_and_score_as_script
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    results = json.loads((tmp_path / "published/results.json").read_text())
+    results = json.loads((tmp_path / "published/evaluation_results.json").read_text())
     assert results["complete"]
     for dataset, problems in (("dapo", 100), ("aime", 30)):
         found = results["datasets"][dataset]
@@ -126,7 +127,7 @@ def test_a_stopped_run_ends_within_ten_seconds_and_leaves_no_container(
     assert "ended=interrupted" in output
     assert "never started" in output
     assert containers_of(run_id) == []
-    results = json.loads((tmp_path / run_id / "results.json").read_text())
+    results = json.loads((tmp_path / run_id / "evaluation_results.json").read_text())
     assert results["end"] == "interrupted"
     assert results["datasets"]["demo"]["summary"]["count"] >= 3
     assert not results["complete"]
@@ -141,7 +142,7 @@ def test_the_demo_ends_as_its_table_says(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    results = json.loads((tmp_path / "demo/results.json").read_text())
+    results = json.loads((tmp_path / "demo/evaluation_results.json").read_text())
     found = {
         f"{row['task_id']}:{row['sample_index']}": (row["termination_reason"], row["score"])
         for row in results["datasets"]["demo"]["trajectories"]
@@ -150,3 +151,13 @@ def test_the_demo_ends_as_its_table_says(tmp_path: Path) -> None:
     assert found == {key: (one["termination"], one["score"]) for key, one in expected.items()}
     assert {"time", "memory", "processes", "output"} <= set(results["datasets"]["demo"]["tools"]["limits"])
     assert len(list((tmp_path / "demo/traces").glob("*.md"))) == len(expected)
+    schema = json.loads((ROOT / "runner/data/schemas/evaluation_results.schema.json").read_text())
+    jsonschema.validate(results, schema, jsonschema.Draft202012Validator)
+    verified = subprocess.run(
+        [*RECOUNT, "verify", "run", str(tmp_path / "demo")],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert verified.returncode == 0, verified.stdout + verified.stderr

@@ -201,7 +201,7 @@ async def test_a_lost_engine_and_its_return_are_written_as_they_happen(tmp_path:
     assert (down.cause, down.requeued) == (HOSTILE, 3)
     (loss,) = outcome.results["engines"]["by_engine"]["fake"]["last_losses"]
     assert 0.01 <= loss["back_after_s"] < 10
-    assert json.loads((outcome.run_dir / "results.json").read_bytes()) == outcome.results
+    assert json.loads((outcome.run_dir / "evaluation_results.json").read_bytes()) == outcome.results
     shown = (outcome.run_dir / "summary.txt").read_text(encoding="utf-8")
     assert "engine fake lost, back after" in shown
     assert not {"\x1b", "\u202e", "\x07"} & set(shown)

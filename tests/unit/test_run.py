@@ -105,7 +105,7 @@ async def test_a_run_against_a_server_writes_journal_results_summary_and_traces(
         "terminated": 4,
         "run_ended": 1,
     }
-    assert json.loads((outcome.run_dir / "results.json").read_bytes()) == outcome.results
+    assert json.loads((outcome.run_dir / "evaluation_results.json").read_bytes()) == outcome.results
     assert "0.5000" in (outcome.run_dir / "summary.txt").read_text(encoding="utf-8")
     assert len(list((outcome.run_dir / "traces").iterdir())) == 4
     assert {one.headers["Authorization"] for one in server.chats} == {f"Bearer {KEY}"}
@@ -318,7 +318,7 @@ async def test_a_fault_of_the_program_ends_the_run_in_its_journal_and_with_resul
     last = list(read_journal(run_dir / "journal.jsonl"))[-1]
     assert isinstance(last, RunEnded)
     assert (last.reason, last.message) == (EndReason.FAILED, "RuntimeError: a bug")
-    results = json.loads((run_dir / "results.json").read_bytes())
+    results = json.loads((run_dir / "evaluation_results.json").read_bytes())
     assert (results["end"], len(results["datasets"]["set"]["trajectories"])) == ("failed", 1)
     assert sandbox.left == 1
 
@@ -347,7 +347,7 @@ async def test_a_sandbox_that_cannot_be_closed_costs_no_results(tmp_path: Path) 
     with pytest.raises(SandboxError, match="cannot remove containers"):
         await run(tmp_path, plan_for(tmp_path), FakeEngine(solve), FailsToClose())
 
-    results = json.loads((tmp_path / "results" / "run" / "results.json").read_bytes())
+    results = json.loads((tmp_path / "results" / "run" / "evaluation_results.json").read_bytes())
     assert (results["end"], results["complete"]) == ("complete", True)
 
 
@@ -437,7 +437,7 @@ async def test_a_model_that_writes_anything_breaks_no_file(tmp_path: Path) -> No
 
     (record,) = outcome.results["datasets"]["set"]["trajectories"]
     assert record["react_steps"][0]["assistant"] == HOSTILE
-    again = json.loads((outcome.run_dir / "results.json").read_bytes())
+    again = json.loads((outcome.run_dir / "evaluation_results.json").read_bytes())
     assert again["datasets"]["set"]["trajectories"] == [record]
     shown = files(outcome.run_dir / "traces") + (outcome.run_dir / "summary.txt").read_text(encoding="utf-8")
     assert not {"\x1b", "\x00", "\u202e", "\u2028"} & set(shown)
@@ -457,7 +457,7 @@ async def test_an_action_as_deep_as_the_protocol_decodes_is_run_journaled_and_re
 
     assert sandbox.commands == [nested]
     assert outcome.reason is EndReason.COMPLETE
-    again = json.loads((outcome.run_dir / "results.json").read_bytes())
+    again = json.loads((outcome.run_dir / "evaluation_results.json").read_bytes())
     (record,) = again["datasets"]["set"]["trajectories"]
     assert str(record["react_steps"][0]["action"]["arguments"]["command"]) == nested
 
@@ -500,13 +500,13 @@ async def test_turns_say_which_server_wrote_them(tmp_path: Path) -> None:
 
 async def test_a_results_file_that_cannot_be_written_is_ours(tmp_path: Path) -> None:
     outcome = await run(tmp_path, plan_for(tmp_path), FakeEngine(solve))
-    (outcome.run_dir / "results.json").unlink()
-    (outcome.run_dir / "results.json").mkdir()
+    (outcome.run_dir / "evaluation_results.json").unlink()
+    (outcome.run_dir / "evaluation_results.json").mkdir()
 
-    with pytest.raises(InfrastructureError, match=r"cannot write .*results\.json"):
+    with pytest.raises(InfrastructureError, match=r"cannot write .*evaluation_results\.json"):
         write_results(outcome.run_dir)
 
-    assert not list(outcome.run_dir.glob(".results.json.*"))
+    assert not list(outcome.run_dir.glob(".evaluation_results.json.*"))
 
 
 @pytest.mark.parametrize(
