@@ -1,6 +1,11 @@
 """Settings for all tests: asyncio alone, and no API key of whoever runs them."""
 
+import hypothesis
 import pytest
+
+# A busy machine is no fault of the code: no example is timed.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 
 @pytest.fixture
