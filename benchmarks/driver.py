@@ -20,14 +20,13 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import anyio
 from measure import percentile, resident_bytes
 from rich.console import Console
 from rich.table import Table
-from typing_extensions import Self, override
+from typing_extensions import override
 
 from runner import __version__
 from runner.datasets import Problem
@@ -41,9 +40,10 @@ from runner.events import ConcurrencyRecord, DatasetRecord, Event, ProblemRecord
 from runner.journal import JOURNAL_NAME, JournalWriter
 from runner.protocol.prompt import Message, ProtocolPack
 from runner.scheduler import RetryPolicy, Scheduler
+from runner.simulation.run import SleepingSandbox
 from runner.state import RunState
 from runner.trajectory import Job, Limits, Rules, TrajectoryRunner
-from sandbox import ActionResult, Capacity, CapturedStream, Sandbox, Usage, Workspace
+from sandbox import ActionResult, CapturedStream, Usage
 from sandbox.types import EMPTY_STREAM
 
 DATASET = "scripted"
@@ -135,10 +135,9 @@ def write_script(load: Load, jobs: Sequence[Job]) -> Script:
     return Script({job.key: completions() for job in jobs})
 
 
-class IdleSandbox(Sandbox, Workspace):
+class IdleSandbox(SleepingSandbox):
     """Answers every command at once with as much text as commands write."""
 
-    capture_bytes = 1 << 16
     _result = ActionResult(
         CapturedStream(b"7" * OBSERVATION_CHARS, b"", OBSERVATION_CHARS, None),
         EMPTY_STREAM,
@@ -149,34 +148,8 @@ class IdleSandbox(Sandbox, Workspace):
     )
 
     @override
-    async def open(self, workspace_id: str) -> Workspace:
-        return self
-
-    @override
     async def run(self, script: str | bytes, timeout_s: float) -> ActionResult:
         return self._result
-
-    @override
-    async def close(self) -> None:
-        return
-
-    @override
-    async def identity(self) -> dict[str, str]:
-        return {"kind": "idle"}
-
-    @override
-    async def capacity(self) -> Capacity:
-        return Capacity()
-
-    @override
-    async def __aenter__(self) -> Self:
-        return self
-
-    @override
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        return
 
 
 class ScriptedReplica(Replica):

@@ -8,39 +8,28 @@ import pytest
 from verdict_samples import (
     PUBLISHED,
     Scores,
+    as_published,
+    by_name,
     problem_ids,
     published_rows,
     published_scores,
-    run_of,
+    runs,
 )
 
 from runner.verdict import (
-    Judgement,
     RunScores,
     Verdict,
     VerdictSettings,
     Word,
-    expect,
-    expectation_lines,
     headline,
     judge,
     verdict_lines,
 )
-from runner.verdict.beta import fit_mean_and_max
-from runner.verdict.expectation import power_at, reproduced_if_equal
 from runner.verdict.model import Basis, Method, VarianceSource
 from runner.verdict.rows import PublishedRows
 from runner.verdict.text import TEXT_WIDTH
 
 ROWS = published_rows()
-
-
-def as_published(samples: int = 4) -> dict[str, Scores]:
-    return {name: scores[:, :samples].copy() for name, scores in published_scores().items()}
-
-
-def runs(scores: dict[str, Scores]) -> list[RunScores]:
-    return [run_of(name, one) for name, one in scores.items()]
 
 
 def lowered(scores: Scores, points: float) -> Scores:
@@ -51,10 +40,6 @@ def lowered(scores: Scores, points: float) -> Scores:
     for i, j in places[: round(points * scores.size)]:
         changed[i, j] = 0.0
     return changed
-
-
-def by_name(verdict: Verdict) -> dict[str, Judgement]:
-    return {judgement.name: judgement for judgement in verdict.datasets}
 
 
 def text(verdict: Verdict) -> str:
@@ -455,89 +440,3 @@ def test_rows_are_put_by_problem_and_sample_and_what_is_missing_is_none() -> Non
 
     assert run.scores == {"a": (0.0, None), "b": (None, 1.0)}
     assert run.unfinished == 2
-
-
-# Before the run.
-
-
-def test_aime_is_said_to_tell_little_before_the_run() -> None:
-    expectation = expect("final4", 4, problem_ids(), PUBLISHED)
-    outlook = {one.name: one for one in expectation.datasets}
-
-    assert outlook["aime"].reproduced_if_equal == 0.0
-    assert "mostly it cannot tell" in outlook["aime"].sentence
-    assert outlook["dapo"].reproduced_if_equal == pytest.approx(0.83, abs=0.02)
-    lines = expectation_lines(expectation)
-    assert any("aime, 30 problems and 4 samples of each" in line for line in lines)
-    assert max(len(line) for line in lines) <= TEXT_WIDTH + 20
-    json.dumps(expectation.as_document(), allow_nan=False)
-
-
-def test_expected_power_of_a_data_set_is_that_after_holm_s_strictest_step() -> None:
-    expectation = expect("final4", 4, problem_ids(), PUBLISHED)
-    aime = expectation.datasets[1]
-
-    # w = 0.1717: standard error 0.0535; ten points are 1.869 of them, 2.241 are needed.
-    assert aime.standard_error == pytest.approx(0.0535, abs=1e-4)
-    assert dict(aime.power)[0.10] == pytest.approx(0.355, abs=2e-3)
-    assert expectation.pooled is not None
-    assert dict(expectation.pooled.power)[0.05] == pytest.approx(0.81, abs=0.01)
-
-
-def test_an_expectation_of_a_part_needs_the_rows() -> None:
-    part = {name: ids[:5] for name, ids in problem_ids().items()}
-
-    assert expect("final4", 4, part, PUBLISHED).pooled is None
-    with_rows = expect("final4", 4, part, PUBLISHED, ROWS)
-    assert with_rows.pooled is not None
-    assert with_rows.pooled.problems == 10
-
-
-def test_power_by_hand() -> None:
-    # A difference of 1.96 standard errors is found half of the time; none at all in alpha.
-    assert power_at(1.959964 * 0.01, 0.01, 0.05) == pytest.approx(0.5, abs=1e-3)
-    assert power_at(0.0, 0.01, 0.05) == pytest.approx(0.05)
-    # margin 5, error 2.5: 2 - 1.645 errors of room, so P(|Z| < 0.355).
-    assert reproduced_if_equal(0.025, VerdictSettings()) == pytest.approx(0.2775, abs=1e-3)
-    assert reproduced_if_equal(0.05, VerdictSettings()) == 0.0
-
-
-# As often as computed.
-
-
-def simulated_words(drop: float, runs_wanted: int) -> list[Verdict]:
-    """Judge runs drawn from published-like rates, against a report drawn from the same rates."""
-    rng = np.random.default_rng(20260811)
-    verdicts = []
-    for _ in range(runs_wanted):
-        scores, published = {}, {}
-        for name, figures in PUBLISHED.reports["final4"].figures.items():
-            a, b = fit_mean_and_max(figures.mean, figures.max_at_k or 0.0, 4)
-            rates = rng.beta(a, b, size=PUBLISHED.problems[name])
-            published[name] = (rng.random((len(rates), 4)) < rates[:, None]).astype(float)
-            lower = np.clip(rates - drop * rates / rates.mean(), 0.0, 1.0)
-            scores[name] = (rng.random((len(rates), 4)) < lower[:, None]).astype(float)
-        rows = PublishedRows(
-            "final4",
-            4,
-            {name: dict(run_of(name, one).scores) for name, one in published.items()},
-            dict.fromkeys(published, "$"),
-        )
-        verdicts.append(judge("final4", runs(scores), PUBLISHED, rows))
-    return verdicts
-
-
-def test_equal_rates_are_reproduced_or_cannot_be_told_as_often_as_computed() -> None:
-    """200 seeded runs; computed 0.76 reproduced, 0.05 differs. Within four standard errors (0.12, 0.06)."""
-    words = [verdict.word for verdict in simulated_words(0.0, 200)]
-
-    assert words.count(Word.REPRODUCED) / 200 == pytest.approx(0.76, abs=0.12)
-    assert words.count(Word.DIFFERS) / 200 == pytest.approx(0.05, abs=0.06)
-
-
-def test_ten_points_lower_differ_nearly_always() -> None:
-    """60 seeded runs; computed 1.00 on DAPO (0.9997), and no run is called reproduced."""
-    verdicts = simulated_words(0.10, 60)
-
-    assert sum(by_name(verdict)["dapo"].word is Word.DIFFERS for verdict in verdicts) >= 58
-    assert all(verdict.word is not Word.REPRODUCED for verdict in verdicts)

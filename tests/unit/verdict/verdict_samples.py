@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from runner.verdict import PublishedRows, RunScores, load_published
+from runner.verdict import Judgement, PublishedRows, RunScores, Verdict, load_published
 from runner.verdict.rows import rows_of_document
 
 Scores = NDArray[np.float64]
@@ -83,3 +83,18 @@ def run_of(dataset: str, scores: Scores) -> RunScores:
         int(scores.shape[1]),
         {f"{dataset}_{index:03d}": tuple(float(one) for one in row) for index, row in enumerate(scores)},
     )
+
+
+def as_published(samples: int = 4) -> dict[str, Scores]:
+    """Scores as the published rows have them."""
+    return {name: scores[:, :samples].copy() for name, scores in published_scores().items()}
+
+
+def runs(scores: dict[str, Scores]) -> list[RunScores]:
+    """A run's data sets with these scores."""
+    return [run_of(name, one) for name, one in scores.items()]
+
+
+def by_name(verdict: Verdict) -> dict[str, Judgement]:
+    """The judgements of single data sets."""
+    return {judgement.name: judgement for judgement in verdict.datasets}
