@@ -6,7 +6,7 @@ emptied, and the results of what was done are written.
 
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -46,6 +46,9 @@ from runner.trajectory import TrajectoryRunner
 from sandbox import Capacity, Sandbox, SandboxError
 
 Listener = Callable[[Event], None]
+Prepare = Callable[[Sandbox], Awaitable[tuple[Plan, Engine]]]
+"""Makes the plan and its engine, not started, with the sandbox open: fetching takes hours, and a broker that
+nobody connects to leaves."""
 
 
 @dataclass(frozen=True)
@@ -111,11 +114,37 @@ async def run_plan(
     stopping: Callable[[str], None] | None = None,
     probes: Probes | None = None,
 ) -> RunOutcome:
-    """Run all of a plan's trajectories and write its results.
+    """Run all of a plan's trajectories and write its results: `run_prepared` with nothing to prepare."""
 
-    Prerequisites (engine, sandbox) are checked before a directory or journal exists, so that a run that
-    could not start leaves nothing. A signal stops the run, a second one at once (`signals.py`); `stopping` is
-    told which. `probes` tell where the run takes place, for its record.
+    async def prepare(_: Sandbox) -> tuple[Plan, Engine]:
+        return plan, engine
+
+    return await run_prepared(
+        prepare,
+        sandbox,
+        run_id=run_id,
+        results_dir=results_dir,
+        listener=listener,
+        stopping=stopping,
+        probes=probes,
+    )
+
+
+async def run_prepared(
+    prepare: Prepare,
+    sandbox: Sandbox,
+    *,
+    run_id: str,
+    results_dir: Path,
+    listener: Listener,
+    stopping: Callable[[str], None] | None = None,
+    probes: Probes | None = None,
+) -> RunOutcome:
+    """Prepare a plan, run all of its trajectories and write its results.
+
+    Prerequisites (sandbox, what `prepare` checks, engine) are checked before a directory or journal exists,
+    so that a run that could not start leaves nothing. A signal stops the run, a second one at once
+    (`signals.py`); `stopping` is told which. `probes` tell where the run takes place, for its record.
     """
     run_dir: Path | None = None
     try:
@@ -123,15 +152,17 @@ async def run_plan(
             stop.listener = stopping
             # Both shield their own teardown, which so survives the signal that brings it about.
             with stop.guard():
-                async with sandbox, engine:
-                    _check_capture(plan, sandbox)
-                    concurrency = _fit(plan.profile.concurrency, await sandbox.capacity())
-                    identity = await sandbox.identity()
-                    provenance = await gather_provenance(identity, plan.artifacts, probes)
-                    started = _run_started(plan, engine, identity, concurrency, run_id, provenance)
-                    run_dir = make_run_dir(results_dir, run_id)
-                    with JournalWriter(run_dir / JOURNAL_NAME) as journal:
-                        await _record(plan, engine, sandbox, started, journal, stop, listener)
+                async with sandbox:
+                    plan, engine = await prepare(sandbox)
+                    async with engine:
+                        _check_capture(plan, sandbox)
+                        concurrency = _fit(plan.profile.concurrency, await sandbox.capacity())
+                        identity = await sandbox.identity()
+                        provenance = await gather_provenance(identity, plan.artifacts, probes)
+                        started = _run_started(plan, engine, identity, concurrency, run_id, provenance)
+                        run_dir = make_run_dir(results_dir, run_id)
+                        with JournalWriter(run_dir / JOURNAL_NAME) as journal:
+                            await _record(plan, engine, sandbox, started, journal, stop, listener)
     except JournalWriteError:
         raise
     except Exception:
