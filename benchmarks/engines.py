@@ -3,7 +3,9 @@
     RECOUNT_TEST_MODEL=DIR .venv-engines/bin/python benchmarks/engines.py
 
 Every turn has a length and every command a time, drawn once; the model writes what it likes, greedily and up
-to that length. What is compared is who waits for whom.
+to that length. What is compared is who waits for whom. How much there is to win depends on the drawing, above
+all on its longest trajectory, so several are served, and the sums compared; what the longest one takes alone
+is the least that any order can reach.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import random
 import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -66,6 +69,10 @@ class LoadEngine(Engine):
         self._real = real
         self._workload = workload
 
+    def serving(self, workload: Workload) -> LoadEngine:
+        """Return the same engine for other turns."""
+        return LoadEngine(self._real, workload)
+
     @override
     async def start(self) -> None:
         return
@@ -79,7 +86,7 @@ class LoadEngine(Engine):
         turn = (len(messages) - 2) // 2
         done = self._workload.trajectories[int(messages[1]["content"])].turns[:turn]
         tokens = 80 + sum(one.output_tokens + one.observation_tokens for one in done)
-        text = WORDS * (tokens // len(WORDS.split()) + 1)
+        text = f"Row {messages[1]['content']}. " + WORDS * (tokens // len(WORDS.split()) + 1)
         return await self._real.render(({"role": "user", "content": text},))
 
     @override
@@ -125,7 +132,9 @@ async def lock_step(engine: LoadEngine, workload: Workload, *, parallel_tools: b
             ) -> None:
                 wrote[index] = await _turn(engine, index, number)
 
-            await _together([_bound(generate, index) for index in active])
+            async with anyio.create_task_group() as tasks:
+                for index in active:
+                    tasks.start_soon(generate, index)
             turns += len(wrote)
             tokens += sum(one.completion_tokens for one in wrote.values())
             active = [one for one in active if number + 1 < len(workload.trajectories[one].turns)]
@@ -134,16 +143,6 @@ async def lock_step(engine: LoadEngine, workload: Workload, *, parallel_tools: b
             number += 1
     name = "lock-step, tools in parallel" if parallel_tools else "lock-step"
     return Timing(name, anyio.current_time() - started, turns, tokens)
-
-
-def _bound(function: Callable[[int], Awaitable[None]], index: int) -> Callable[[], Awaitable[None]]:
-    return lambda: function(index)
-
-
-async def _together(calls: list[Callable[[], Awaitable[None]]]) -> None:
-    async with anyio.create_task_group() as tasks:
-        for call in calls:
-            tasks.start_soon(call)
 
 
 async def _turn(engine: LoadEngine, index: int, number: int) -> Completion:
@@ -179,37 +178,64 @@ async def ours(engine: LoadEngine, workload: Workload) -> Timing:
     return Timing("ours", wall_s, turns, sum(one.generated_tokens for one in ends))
 
 
-async def measure(model: Path, trajectories: int, seed: int, rounds: int) -> list[list[Timing]]:
-    """Measure every way in turn, round after round, on one engine that stays up."""
-    workload = draw(trajectories, seed)
-    settings = VllmSettings(
-        model=str(model), context_tokens=CONTEXT_TOKENS, device=Device.CPU, dtype="float32", max_num_seqs=64
-    )
+@dataclass(frozen=True)
+class Drawing:
+    """How long each way took for the trajectories that were drawn from one seed."""
+
+    seed: int
+    ways: tuple[Timing, ...]
+
+
+async def longest_alone(engine: LoadEngine, workload: Workload) -> Timing:
+    """Serve the trajectory with the most tokens and nothing beside it."""
+    tokens = [sum(turn.output_tokens for turn in one.turns) for one in workload.trajectories]
+    longest = workload.trajectories[tokens.index(max(tokens))]
+    return replace(await ours(engine.serving(Workload([longest])), Workload([longest])), way="longest alone")
+
+
+WAYS: tuple[Callable[[LoadEngine, Workload], Awaitable[Timing]], ...] = (
+    partial(lock_step, parallel_tools=False),
+    partial(lock_step, parallel_tools=True),
+    ours,
+    longest_alone,
+)
+
+
+async def measure(settings: VllmSettings, trajectories: int, seeds: list[int]) -> list[Drawing]:
+    """Measure every way for every drawing, on one engine that stays up."""
+    measured: list[Drawing] = []
     async with VllmEngine(settings) as real:
-        engine = LoadEngine(real, workload)
-        await _turn(engine, 0, 0)
-        return [
-            [
-                await lock_step(engine, workload, parallel_tools=False),
-                await lock_step(engine, workload, parallel_tools=True),
-                await ours(engine, workload),
-            ]
-            for _ in range(rounds)
-        ]
+        for seed in seeds:
+            workload = draw(trajectories, seed)
+            engine = LoadEngine(real, workload)
+            await _turn(engine, 0, 0)
+            timings = []
+            for way in WAYS:
+                timings.append(await way(engine, workload))
+                print(f"seed {seed}: {timings[-1].way} {timings[-1].wall_s:.1f} s", flush=True)
+            measured.append(Drawing(seed, tuple(timings)))
+    return measured
 
 
-def table(rounds: list[list[Timing]]) -> Table:
-    """Show each round, every way against lock-step of that round."""
-    shown = Table(title="the same turns on one CPU engine", title_justify="left")
-    for column in ("round", "way", "wall s", "of lock-step", "turns", "tokens/s"):
-        shown.add_column(column, justify="left" if column == "way" else "right")
-    for number, ways in enumerate(rounds, 1):
+def table(measured: list[Drawing], title: str) -> Table:
+    """Show each drawing, every way against lock-step of that drawing, and the sums."""
+    shown = Table(title=title, title_justify="left")
+    for column in ("seed", "way", "wall s", "of lock-step", "turns", "tokens/s"):
+        shown.add_column(column, justify="left" if column == "way" else "right", no_wrap=True)
+    sums = [
+        Timing(
+            ways[0].way,
+            sum(one.wall_s for one in ways),
+            sum(one.turns for one in ways),
+            sum(one.tokens for one in ways),
+        )
+        for ways in zip(*(one.ways for one in measured), strict=True)
+    ]
+    for name, ways in [*((str(one.seed), one.ways) for one in measured), ("all", tuple(sums))]:
         for one in ways:
-            ratio = one.wall_s / ways[0].wall_s
-            rate = one.tokens / one.wall_s
-            shown.add_row(
-                str(number), one.way, f"{one.wall_s:.1f}", f"{ratio:.2f}", str(one.turns), f"{rate:.0f}"
-            )
+            ratio, rate = one.wall_s / ways[0].wall_s, one.tokens / one.wall_s
+            shown.add_row(name, one.way, f"{one.wall_s:.1f}", f"{ratio:.2f}", str(one.turns), f"{rate:.0f}")
+        shown.add_section()
     return shown
 
 
@@ -217,17 +243,28 @@ def main() -> None:
     """Read the command line, measure, show."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--trajectories", type=int, default=24)
-    parser.add_argument("--seed", type=int, default=7)
-    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3, 4, 5])
+    parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"))
+    parser.add_argument("--prefix-cache", action="store_true", help="let the engine keep what it has read")
     parser.add_argument("--json", type=Path, metavar="FILE")
     given = parser.parse_args()
     model = os.environ.get("RECOUNT_TEST_MODEL")
     if not model:
         sys.exit("name the directory of a small chat model: RECOUNT_TEST_MODEL=DIR")
-    rounds = anyio.run(measure, Path(model), given.trajectories, given.seed, given.rounds)
-    Console().print(table(rounds))
+    settings = VllmSettings(
+        model=model,
+        context_tokens=CONTEXT_TOKENS,
+        device=Device.CPU,
+        dtype=given.dtype,
+        max_num_seqs=64,
+        prefix_caching=given.prefix_cache,
+    )
+    measured = anyio.run(measure, settings, given.trajectories, given.seeds)
+    cache = "with" if given.prefix_cache else "without"
+    title = f"{given.trajectories} trajectories on one CPU engine, {given.dtype}, {cache} prefix cache"
+    Console().print(table(measured, title))
     if given.json is not None:
-        given.json.write_text(json.dumps([[asdict(one) for one in ways] for ways in rounds], indent=1))
+        given.json.write_text(json.dumps([asdict(one) for one in measured], indent=1))
 
 
 if __name__ == "__main__":
