@@ -45,7 +45,9 @@ def load_dataset(
     """
     if not is_file(path):
         raise UserError(
-            f"data set {name}: no file {path}", remedy=f"fetch it, or name it: --data {name}=FILE"
+            f"data set {name}: no file {path}",
+            remedy=f"recount fetch PROFILE brings what a published one needs;"
+            f" another file: --data {name}=FILE",
         )
     try:
         found = sha256_file(path)

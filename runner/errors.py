@@ -14,7 +14,7 @@ class ExitCode(IntEnum):
 
     OK = 0
     CHECK_FAILED = 1
-    """A check that was asked for did not hold (`conformance`)."""
+    """A check that was asked for did not hold (`conformance`, `eval --fail-if-differs`)."""
     BAD_INPUT = 2
     """A file, a setting or a prerequisite of the user's is wrong; the message names the remedy."""
     INFRASTRUCTURE = 3

@@ -180,6 +180,19 @@ class ProvenanceRecord(BaseModel):
     not_told: dict[str, UntrustedText] = {}
 
 
+class CommandRecord(BaseModel):
+    """What a run was asked for: enough to plan the same run again. `overrides` are of settings alone."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    profile: UntrustedText
+    """A bundled profile's name, or a file."""
+    overrides: dict[UntrustedText, Any] = {}
+    data: dict[str, UntrustedText] = {}
+    """Files of data sets that are not where the profile says."""
+    only: tuple[str, ...] = ()
+    limit: int | None = None
+
+
 class RunStarted(Event):
     """First event of a journal: everything a result depends on."""
 
@@ -200,6 +213,43 @@ class RunStarted(Event):
     """What a reader of the verdict has to know besides: files without a published hash, say."""
     comparison: ComparisonRecord | None = None
     provenance: ProvenanceRecord | None = None
+    command: CommandRecord | None = None
+    """None in a journal of an earlier Recount."""
+
+
+class CutRecord(BaseModel):
+    """A trajectory that was under way when its run stopped. `turns` were done, and are done again."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    dataset: str
+    problem_id: str
+    sample: int
+    turns: int
+
+
+class ResumeRecord(BaseModel):
+    """What a run found of itself when it went on."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    part: int
+    """2 for the first time that it goes on."""
+    missing: int
+    """Trajectories without a score: those cut, those given up, those that never began."""
+    cut: tuple[CutRecord, ...] = ()
+    given_up: int = 0
+    """Tried until all attempts had failed on our side; they get as many again."""
+    torn_bytes: int = 0
+    """Of a last line that a crash tore: cut off."""
+    differs: tuple[UntrustedText, ...] = ()
+    """What is otherwise than at the start and changes no result, a sentence each."""
+
+
+class RunResumed(RunStarted):
+    """A run goes on where it stopped: what it is made of now, whole, so that whoever follows a journal from
+    here knows the run. What results depend on is what it was, or there would be no such event."""
+
+    type: Literal["run_resumed"] = "run_resumed"  # type: ignore[assignment] # its own kind in the journal
+    resumed: ResumeRecord
 
 
 class TrajectoryStarted(TrajectoryEvent):
@@ -282,6 +332,8 @@ class Unfinished(TrajectoryEvent):
 
     type: Literal["unfinished"] = "unfinished"
     cause: UntrustedText
+    log: tuple[UntrustedText, ...] = ()
+    """The last lines that engines and libraries had written by then."""
 
 
 class EngineUp(Event):
@@ -348,6 +400,14 @@ class EngineSample(Event):
     engines: tuple[EngineUseRecord, ...]
 
 
+class DiskWasFull(Event):
+    """The journal's disk had no room for `waited_s` seconds, and no turn began. `events` waited in memory."""
+
+    type: Literal["disk_was_full"] = "disk_was_full"
+    waited_s: float
+    events: int
+
+
 class RunEnded(Event):
     """Last event of a run that could still write it."""
 
@@ -358,6 +418,7 @@ class RunEnded(Event):
 
 AnyEvent: TypeAlias = Annotated[
     RunStarted
+    | RunResumed
     | TrajectoryStarted
     | TurnDone
     | Terminated
@@ -366,6 +427,7 @@ AnyEvent: TypeAlias = Annotated[
     | EngineUp
     | EngineDown
     | EngineSample
+    | DiskWasFull
     | RunEnded,
     Field(discriminator="type"),
 ]

@@ -1,8 +1,10 @@
 """The run's append-only record: one JSON event a line, one writer, and the truth about the run.
 
-Every line carries a hash of itself and of what stands before it (`chain.py`).
+Every line carries a hash of itself and of what stands before it (`chain.py`). A full disk leaves the journal
+as it was before the line that found no room; `patient.py` waits for room.
 """
 
+import errno
 import fcntl
 import hashlib
 import json
@@ -18,13 +20,27 @@ from typing_extensions import Self
 
 from runner.chain import SEAL_BYTES, chain_of, seal
 from runner.errors import JournalWriteError, UserError
-from runner.events import EVENT_ADAPTER, AnyEvent, Event, RunEnded, RunStarted, Terminated, Unfinished
+from runner.events import (
+    EVENT_ADAPTER,
+    AnyEvent,
+    Event,
+    RunEnded,
+    RunStarted,
+    Terminated,
+    Unfinished,
+)
 from runner.state import RunState, StateError
 
 JOURNAL_NAME = "journal.jsonl"
 _BLOCK_BYTES = 1 << 16
 _DURABLE = (RunStarted, Terminated, Unfinished, RunEnded)
 """Events that must survive a power cut; losing another costs at most one trajectory's turns."""
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+_NO_ROOM_REMEDY = "make room, then run again"
+
+
+class NoRoomError(JournalWriteError):
+    """The disk, or a quota on it, is full: the event was not written, and may be once there is room."""
 
 
 class JournalWriter:
@@ -40,19 +56,24 @@ class JournalWriter:
         Raises `JournalWriteError` where it cannot be opened.
         """
         self.path = path
+        self.torn_bytes = 0
+        """Of a last line that a crash tore. It stays until something is written in its place."""
         self._clock = clock
         self._failure: OSError | None = None
-        self._chain = ""
         try:
+            there = path.exists()
             # Unbuffered: what a full disk refused must not be written a second time by closing the file.
-            self._file: FileIO = path.open("r+b" if path.exists() else "x+b", buffering=0)
+            self._file: FileIO = path.open("r+b" if there else "x+b", buffering=0)
         except OSError as error:
             raise self._write_error(error) from error
         try:
             # The lock keeps the journal at one writer; it ends with the process, however that ends.
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _cut_torn_line(self._file)
-            self._chain = _last_chain(self._file)
+            if not there:
+                _sync_directory(path.parent)
+            self._end = _end_of_whole_lines(self._file)
+            self.torn_bytes = self._file.seek(0, os.SEEK_END) - self._end
+            self._chain = _chain_before(self._file, self._end)
         except BlockingIOError as error:
             self._file.close()
             raise UserError(
@@ -63,31 +84,62 @@ class JournalWriter:
             raise self._write_error(error) from error
 
     def append(self, event: Event) -> Event:
-        """Stamp and write one event, given to the kernel whole; return it as written.
+        """Stamp and write one event; return it as written. Raises as `write` does."""
+        return self.write(self.stamp(event))
 
-        Raises `JournalWriteError` if the disk refuses it, and from then on always: behind a line that
-        was written in part, a whole one would be damaged too.
+    def stamp(self, event: Event) -> Event:
+        """Return an event with the moment in it."""
+        return event.model_copy(update={"at": round(self._clock(), 6)})
+
+    def write(self, stamped: Event) -> Event:
+        """Write one event, given to the kernel whole; return it.
+
+        Raises `NoRoomError` where the disk is full, and what was written of the line is taken back. Raises
+        `JournalWriteError` where the disk refuses otherwise, and from then on always: behind a line that was
+        written in part, or that the disk took and then lost, a whole one would be damaged too.
         """
         if self._failure is not None:
             raise self._write_error(self._failure)
-        stamped = event.model_copy(update={"at": round(self._clock(), 6)})
         body = json.dumps(stamped.model_dump(mode="python"), separators=(",", ":"), default=_plain)
-        self._chain, line = seal(self._chain, body)
-        left = memoryview(line.encode("ascii"))
+        chain, line = seal(self._chain, body)
         try:
-            while left:
-                left = left[self._file.write(left) :]
-            if isinstance(event, _DURABLE):
+            if self.torn_bytes:
+                self._file.truncate(self._end)
+                self.torn_bytes = 0
+            self._file.seek(self._end)
+            self._write_whole(line.encode("ascii"))
+            if isinstance(stamped, _DURABLE):
                 os.fsync(self._file.fileno())
         except OSError as error:
             self._failure = error
             raise self._write_error(error) from error
+        self._end += len(line)
+        self._chain = chain
         return stamped
 
+    def _write_whole(self, line: bytes) -> None:
+        left = memoryview(line)
+        try:
+            while left:
+                left = left[self._file.write(left) :]
+        except OSError as error:
+            if error.errno not in _NO_ROOM or not self._take_back():
+                raise
+            raise NoRoomError(
+                f"cannot write {self.path}: {error.strerror or error}", remedy=_NO_ROOM_REMEDY
+            ) from error
+
+    def _take_back(self) -> bool:
+        """Cut off what was written of a line; say whether that worked."""
+        try:
+            self._file.truncate(self._end)
+        except OSError:
+            return False
+        return True
+
     def _write_error(self, error: OSError) -> JournalWriteError:
-        return JournalWriteError(
-            f"cannot write {self.path}: {error.strerror or error}", remedy="make room, then run again"
-        )
+        remedy = _NO_ROOM_REMEDY if error.errno in _NO_ROOM else "see what is wrong with the disk"
+        return JournalWriteError(f"cannot write {self.path}: {error.strerror or error}", remedy=remedy)
 
     def close(self) -> None:
         """Release the file and its lock."""
@@ -100,29 +152,32 @@ class JournalWriter:
         self.close()
 
 
-def _cut_torn_line(file: FileIO) -> None:
-    """Leave `file` at its end, a last line that a crash tore cut off: the next event begins a line."""
-    end = file.seek(0, os.SEEK_END)
-    keep = end
+def _sync_directory(directory: Path) -> None:
+    """Make a new file's name survive a power cut; its own sync keeps no more than what is in it."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _end_of_whole_lines(file: FileIO) -> int:
+    """Return where the last whole line ends: behind it stands what a crash tore."""
+    keep = file.seek(0, os.SEEK_END)
     while keep > 0:
         start = max(keep - _BLOCK_BYTES, 0)
         file.seek(start)
         newline = file.read(keep - start).rfind(b"\n")
-        keep = start if newline < 0 else start + newline + 1
         if newline >= 0:
-            break
-    if keep < end:
-        file.truncate(keep)
-    file.seek(keep)
+            return start + newline + 1
+        keep = start
+    return 0
 
 
-def _last_chain(file: FileIO) -> str:
-    """Return the hash that the last line carries, and leave `file` behind it."""
-    end = file.seek(0, os.SEEK_CUR)
+def _chain_before(file: FileIO, end: int) -> str:
+    """Return the hash that the line which ends at `end` carries."""
     file.seek(max(end - SEAL_BYTES, 0))
-    chain = chain_of(file.read(SEAL_BYTES)) if end else ""
-    file.seek(end)
-    return chain
+    return chain_of(file.read(min(SEAL_BYTES, end)))
 
 
 def _plain(value: object) -> object:

@@ -1,7 +1,7 @@
 """From a profile and the command line to what will run: everything read and checked, nothing started."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from runner.datasets import Dataset, load_dataset
 from runner.engines.base import Engine, Sampling
 from runner.engines.openai import OpenAIEngine, OpenAISettings
 from runner.engines.scripted import Script, ScriptedEngine
+from runner.engines.vllm.checkpoint import Checkpoint
 from runner.engines.vllm.engine import VllmEngine
 from runner.engines.vllm.here import fit_here
 from runner.engines.vllm.settings import VllmSettings
@@ -116,32 +117,33 @@ def make_plan(
     """Read and check everything a run needs but engine and sandbox.
 
     `data` names other files for data sets; one with another hash than the pinned is allowed and recorded.
-    `only` keeps some data sets, `limit` the first problems of each. `artifacts` is what was fetched, recorded
-    with its hashes; `published_rows` names the rows to be held against, else the fetched ones. Raises
-    `UserError`.
+    `only` keeps some data sets, `limit` the first problems of each. `artifacts` is what was fetched for it:
+    taken where the profile looks for the same, which changes no setting. `published_rows` names the rows to
+    be held against, else the fetched ones. Raises `UserError`.
     """
     settings = dict(overrides or {})
     profile = load_profile(name_or_path, settings)
     path = find_profile(name_or_path)
     replaced = dict(data or {})
-    known = [one.name for one in profile.datasets]
-    for name in (*replaced, *only):
-        if name not in known:
-            raise UserError(
-                f"profile {profile.name} has no data set {name!r}", remedy=f"name one of {', '.join(known)}"
-            )
+    check_names(profile, (*replaced, *only))
+    fetched = {} if artifacts is None else artifacts.datasets
+    # A file that was let pass although its hash is another is told of by `Artifacts.unverified`.
+    lenient = artifacts is not None and bool(artifacts.unverified)
     datasets = tuple(
         load_dataset(
             one.name,
-            replaced.get(one.name) or resolve_path(one.path, path),
+            replaced.get(one.name) or fetched.get(one.name) or resolve_path(one.path, path),
             base_seed=one.base_seed,
-            sha256=None if one.name in replaced else one.sha256,
+            sha256=None if one.name in replaced or (lenient and one.name in fetched) else one.sha256,
             limit=limit,
         )
         for one in profile.datasets
         if not only or one.name in only
     )
-    pack_path, pack = load_pack(profile.pack, path)
+    if artifacts is not None and artifacts.pack is not None and "pack" not in settings:
+        pack_path, pack = artifacts.pack, read_pack(artifacts.pack)
+    else:
+        pack_path, pack = load_pack(profile.pack, path)
     pinned = {one.name: one.sha256 for one in profile.datasets}
     settings |= {
         f"data.{one.name}": str(replaced[one.name])
@@ -160,12 +162,27 @@ def make_plan(
         pack_sha256=sha256_file(pack_path),
         datasets=datasets,
         jobs=tuple(plan_jobs(datasets, profile.samples)),
-        policy=load_policy(_policy_name(profile.sandbox.policy, path)),
+        policy=policy_of(profile, path),
         comparison=read_comparison(
             profile.verdict, path, datasets, published_rows or (None if artifacts is None else artifacts.rows)
         ),
         artifacts=artifacts,
     )
+
+
+def check_names(profile: Profile, names: Iterable[str]) -> None:
+    """Raise `UserError` for a data set that the profile does not have."""
+    known = [one.name for one in profile.datasets]
+    for name in names:
+        if name not in known:
+            raise UserError(
+                f"profile {profile.name} has no data set {name!r}", remedy=f"name one of {', '.join(known)}"
+            )
+
+
+def policy_of(profile: Profile, profile_path: Path) -> Policy:
+    """Return the policy that a profile wants its commands to run under."""
+    return load_policy(_policy_name(profile.sandbox.policy, profile_path))
 
 
 def _policy_name(written: str, profile_path: Path) -> str:
@@ -188,7 +205,8 @@ def read_pack(path: Path, *, option: str = "--pack") -> ProtocolPack:
     except OSError as error:
         raise UserError(
             f"protocol pack {path}: {error.strerror or error}",
-            remedy=f"it holds the protocol's sentences, which Recount does not ship: name it with {option}",
+            remedy="it holds the protocol's sentences, which Recount does not ship:"
+            f" recount fetch PROFILE makes it, {option} names another",
         ) from error
     except (ValueError, RecursionError) as error:
         raise UserError(f"protocol pack {path}: not JSON: {error}", remedy="fetch it again") from error
@@ -198,8 +216,8 @@ def read_pack(path: Path, *, option: str = "--pack") -> ProtocolPack:
         raise UserError(str(error), remedy="fetch the pack again, or mend the key it names") from error
 
 
-def build_engine(plan: Plan) -> Engine:
-    """Return the profile's engine, not started.
+def build_engine(plan: Plan, *, log_dir: Path | None = None) -> Engine:
+    """Return the profile's engine, not started. Engines that have logs of their own write them to `log_dir`.
 
     Raises `UserError` for a script that does not fit, and for GPUs that no engine fits.
     """
@@ -220,8 +238,10 @@ def build_engine(plan: Plan) -> Engine:
         given = settings.model_dump(exclude={"kind", "device", "fit"})
         wanted = VllmSettings(**given, device=Device(settings.device), context_tokens=context_tokens)
         fetched = None if plan.artifacts is None else plan.artifacts.checkpoint
+        commit = None if plan.artifacts is None else plan.artifacts.revision
         fit = fit_here(wanted, plan.overrides, checkpoint=fetched) if settings.fit else None
-        return VllmEngine(wanted, fit=fit)
+        checkpoint = None if fetched is None else Checkpoint(fetched, commit)
+        return VllmEngine(wanted, fit=fit, checkpoint=checkpoint, log_dir=log_dir)
     path = resolve_path(settings.script, plan.profile_path)
     engine = ScriptedEngine(
         Script.read(path),

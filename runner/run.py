@@ -4,11 +4,12 @@ Whatever happens after the journal has begun, it ends with `run_ended` (but for 
 emptied, and the results of what was done are written.
 """
 
+import os
 import secrets
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,29 +22,37 @@ from runner.engines.base import Engine
 from runner.errors import ExitCode, InterruptedRunError, JournalWriteError, RecountError, UserError
 from runner.events import (
     ConcurrencyRecord,
-    DatasetRecord,
     EndReason,
     Event,
-    ProblemRecord,
     ProvenanceRecord,
     RunEnded,
     RunStarted,
+    Unfinished,
 )
 from runner.groups import first_error_only
 from runner.journal import JOURNAL_NAME, JournalWriter, read_run, read_state
+from runner.logs import LOG_NAME, TAIL_LINES
 from runner.observe import MOST_BYTES_A_CHAR
+from runner.patient import Patience, PatientJournal
 from runner.plan import Plan
 from runner.profile import ConcurrencySettings
 from runner.provenance import Probes, gather_provenance
+from runner.report import write_report_if_possible
 from runner.results.build import build_results, end_reason
 from runner.results.files import RESULTS_NAME, SUMMARY_NAME, results_text
 from runner.results.summary import summary_text
 from runner.results.traces import write_traces
+from runner.resume import Resumption, remove_asides
+from runner.run_records import command_record, dataset_records, protocol_record
 from runner.scheduler import RetryPolicy, Scheduler, describe_cause
 from runner.signals import Stop, watch_signals
 from runner.state import RunState
-from runner.trajectory import TrajectoryRunner
+from runner.trajectory import Job, TrajectoryRunner
 from sandbox import Capacity, Sandbox, SandboxError
+
+_LOG_BYTES = 8192
+_LOG_LINE_CHARS = 300
+"""Each trajectory that is given up carries the log's last lines, and all of them may be."""
 
 Listener = Callable[[Event], None]
 Prepare = Callable[[Sandbox], Awaitable[tuple[Plan, Engine]]]
@@ -103,7 +112,7 @@ def make_run_dir(results_dir: Path, run_id: str) -> Path:
     return run_dir
 
 
-async def run_plan(
+async def run_plan(  # noqa: PLR0913 - each is another thing that a run is given
     plan: Plan,
     engine: Engine,
     sandbox: Sandbox,
@@ -113,6 +122,8 @@ async def run_plan(
     listener: Listener,
     stopping: Callable[[str], None] | None = None,
     probes: Probes | None = None,
+    resumption: Resumption | None = None,
+    patience: Patience | None = None,
 ) -> RunOutcome:
     """Run all of a plan's trajectories and write its results: `run_prepared` with nothing to prepare."""
 
@@ -127,10 +138,12 @@ async def run_plan(
         listener=listener,
         stopping=stopping,
         probes=probes,
+        resumption=resumption,
+        patience=patience,
     )
 
 
-async def run_prepared(
+async def run_prepared(  # noqa: PLR0913 - each is another thing that a run is given
     prepare: Prepare,
     sandbox: Sandbox,
     *,
@@ -139,13 +152,21 @@ async def run_prepared(
     listener: Listener,
     stopping: Callable[[str], None] | None = None,
     probes: Probes | None = None,
+    resumption: Resumption | None = None,
+    patience: Patience | None = None,
 ) -> RunOutcome:
     """Prepare a plan, run all of its trajectories and write its results.
 
     Prerequisites (sandbox, what `prepare` checks, engine) are checked before a directory or journal exists,
     so that a run that could not start leaves nothing. A signal stops the run, a second one at once
     (`signals.py`); `stopping` is told which. `probes` tell where the run takes place, for its record.
+
+    With a `resumption` that run goes on, in its own directory, with the trajectories that have no score; it
+    raises `UserError` with a diff, and writes nothing, where the plan, the sandbox or the engine are not the
+    run's. `patience` says how a full disk is waited for, and whom that is told.
     """
+    if resumption is not None and resumption.is_done:
+        return _end_what_is_done(resumption, listener)
     run_dir: Path | None = None
     try:
         async with watch_signals() as stop:
@@ -154,15 +175,26 @@ async def run_prepared(
             with stop.guard():
                 async with sandbox:
                     plan, engine = await prepare(sandbox)
+                    identity = await sandbox.identity()
+                    if resumption is not None:
+                        # Before engines are started, which takes minutes.
+                        resumption.check_plan(plan)
+                        resumption.check_sandbox(identity)
                     async with engine:
                         _check_capture(plan, sandbox)
                         concurrency = _fit(plan.profile.concurrency, await sandbox.capacity())
-                        identity = await sandbox.identity()
                         provenance = await gather_provenance(identity, plan.artifacts, probes)
                         started = _run_started(plan, engine, identity, concurrency, run_id, provenance)
-                        run_dir = make_run_dir(results_dir, run_id)
-                        with JournalWriter(run_dir / JOURNAL_NAME) as journal:
-                            await _record(plan, engine, sandbox, started, journal, stop, listener)
+                        work = _Work(plan, engine, sandbox, concurrency, stop, patience)
+                        if resumption is None:
+                            run_dir = make_run_dir(results_dir, run_id)
+                            with JournalWriter(run_dir / JOURNAL_NAME) as journal:
+                                await _record(work, started, plan.jobs, journal, listener)
+                        else:
+                            resumed, run_dir = resumption.resumed(started), resumption.run_dir
+                            resumption.begin()
+                            jobs = resumption.jobs(plan)
+                            await _record(work, resumed, jobs, resumption.journal, listener)
     except JournalWriteError:
         raise
     except Exception:
@@ -176,61 +208,91 @@ async def run_prepared(
     return write_results(run_dir)
 
 
+def _end_what_is_done(resumption: Resumption, listener: Listener) -> RunOutcome:
+    """Give a run that has all its scores what it still lacks: an end, and results."""
+    ending = resumption.ending()
+    if ending:
+        resumption.begin()
+    for event in ending:
+        listener(resumption.journal.append(event))
+    remove_asides(resumption.run_dir)
+    return write_results(resumption.run_dir)
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What the trajectories of a run, or of a part of it, are run with."""
+
+    plan: Plan
+    engine: Engine
+    sandbox: Sandbox
+    concurrency: ConcurrencyRecord
+    stop: Stop
+    patience: Patience | None
+
+
 async def _record(
-    plan: Plan,
-    engine: Engine,
-    sandbox: Sandbox,
-    started: RunStarted,
-    journal: JournalWriter,
-    stop: Stop,
-    listener: Listener,
+    work: _Work, started: RunStarted, jobs: Sequence[Job], journal: JournalWriter, listener: Listener
 ) -> None:
-    """Write a run's journal from its first event to its last."""
+    """Write a run's journal from its first event, or the one with which it goes on, to its last."""
+    stop = work.stop
+    # A disk that is full already is said at once.
+    listener(journal.append(started))
+    patient = PatientJournal(journal, listener, patience=work.patience, hurried=lambda: bool(stop.received))
+    async with patient.open():
+        message = ""
+        try:
+            with stop.guard():
+                await _run_jobs(work, jobs, patient, journal.path.parent / LOG_NAME)
+        except JournalWriteError:
+            raise
+        except (RecountError, SandboxError) as error:
+            reason, message = EndReason.FAILED, describe_cause(error)
+        except Exception as error:
+            patient.emit(RunEnded(reason=EndReason.FAILED, message=describe_cause(error)))
+            raise
+        else:
+            await patient.room()
+            state = read_state(journal.path)
+            # A signal that came behind the last trajectory's end interrupted nothing.
+            reason = end_reason(state) if state.all_tried else EndReason.INTERRUPTED
+            message = stop.received
+        patient.emit(RunEnded(reason=reason, message=message))
+
+
+async def _run_jobs(work: _Work, jobs: Sequence[Job], journal: PatientJournal, log: Path) -> None:
+    """Run the scheduler until every job has ended, or something fails that no retry can mend."""
 
     def emit(event: Event) -> None:
-        listener(journal.append(event))
+        if isinstance(event, Unfinished):
+            event = event.model_copy(update={"log": last_lines(log)})
+        journal.emit(event)
 
-    emit(started)
-    message = ""
-    try:
-        with stop.guard():
-            await _work(plan, engine, sandbox, started.concurrency, emit)
-    except JournalWriteError:
-        raise
-    except (RecountError, SandboxError) as error:
-        reason, message = EndReason.FAILED, describe_cause(error)
-    except Exception as error:
-        emit(RunEnded(reason=EndReason.FAILED, message=describe_cause(error)))
-        raise
-    else:
-        state = read_state(journal.path)
-        # A signal that came behind the last trajectory's end interrupted nothing.
-        reason = end_reason(state) if state.all_tried else EndReason.INTERRUPTED
-        message = stop.received
-    emit(RunEnded(reason=reason, message=message))
-
-
-async def _work(
-    plan: Plan,
-    engine: Engine,
-    sandbox: Sandbox,
-    concurrency: ConcurrencyRecord,
-    emit: Callable[[Event], None],
-) -> None:
-    """Run the scheduler until every job has ended, or something fails that no retry can mend."""
+    concurrency = work.concurrency
     trajectories = TrajectoryRunner(
-        plan.rules,
-        engine,
-        sandbox,
-        generation=anyio.Semaphore(concurrency.generations),
+        work.plan.rules,
+        work.engine,
+        work.sandbox,
+        generation=journal.gated(anyio.Semaphore(concurrency.generations)),
         tools=anyio.Semaphore(concurrency.tools),
         emit=emit,
     )
-    retry = RetryPolicy(**plan.profile.retry.model_dump())
+    retry = RetryPolicy(**work.plan.profile.retry.model_dump())
     scheduler = Scheduler(trajectories, in_flight=concurrency.trajectories, retry=retry, emit=emit)
     with first_error_only():
-        async with engine_log(engine, emit):
-            await scheduler.run(plan.jobs)
+        async with engine_log(work.engine, emit):
+            await scheduler.run(jobs)
+
+
+def last_lines(log: Path) -> tuple[str, ...]:
+    """Return the last lines of a run's log, cut to what a reader needs; none where there is no log."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(file.seek(0, os.SEEK_END) - _LOG_BYTES, 0))
+            text = file.read(_LOG_BYTES).decode("utf-8", errors="replace")
+    except OSError:
+        return ()
+    return tuple(line[:_LOG_LINE_CHARS] for line in text.splitlines()[-TAIL_LINES:])
 
 
 def _check_capture(plan: Plan, sandbox: Sandbox) -> None:
@@ -285,21 +347,8 @@ def _run_started(
         profile=plan.profile.model_dump(mode="json"),
         overrides=tuple(f"{setting}={value}" for setting, value in plan.overrides.items()),
         samples=plan.profile.samples,
-        datasets=tuple(
-            DatasetRecord(
-                name=one.name,
-                path=one.path.name,
-                sha256=one.sha256,
-                base_seed=one.base_seed,
-                problems=tuple(ProblemRecord(**asdict(problem)) for problem in one.problems),
-            )
-            for one in plan.datasets
-        ),
-        protocol={
-            "rules": plan.profile.protocol,
-            "pack": plan.pack_path.name,
-            "pack_sha256": plan.pack_sha256,
-        },
+        datasets=dataset_records(plan),
+        protocol=protocol_record(plan),
         engine=engine.identity(),
         sandbox=dict(sandbox),
         concurrency=concurrency,
@@ -307,6 +356,7 @@ def _run_started(
         notes=plan.notes,
         comparison=plan.comparison,
         provenance=provenance,
+        command=command_record(plan),
     )
 
 
@@ -317,4 +367,5 @@ def write_results(run_dir: Path) -> RunOutcome:
     write_text(run_dir / RESULTS_NAME, results_text(results))
     write_text(run_dir / SUMMARY_NAME, summary_text(results))
     write_traces(state, run_dir)
+    write_report_if_possible(run_dir, state, results)
     return RunOutcome(run_dir, state, results, state.end_reason or EndReason.INCOMPLETE)

@@ -13,12 +13,11 @@ from rich.text import Text
 
 from runner.artifacts.settings import FetchSettings
 from runner.clean import clean_text
-from runner.cli.fetch import DataOption, ManifestOption, ModelsOption, find_manifest
+from runner.cli.fetch import DataOption, ManifestOption, ModelsOption, manifest_of_run
 from runner.cli.output import line, out
 from runner.doctor import Question, Report, State, examine
-from runner.profile import Profile, VllmEngineSettings, find_profile, load_profile, resolve_path
-from sandbox import Policy
-from sandbox.policy import bundled_policies, load_policy
+from runner.plan import policy_of
+from runner.profile import VllmEngineSettings, find_profile, load_profile
 
 EPILOG = """Examples:
 
@@ -113,21 +112,16 @@ def ask_about(
     return Question(
         profile=loaded,
         profile_path=path,
-        policy=_policy_of(loaded, path),
+        policy=policy_of(loaded, path),
         fetching=FetchSettings.from_environment(),
         broker=broker,
         results_dir=results_dir,
         models_dir=models_dir,
         data_dir=data_dir,
-        manifest=find_manifest(loaded, manifest),
+        manifest=manifest_of_run(loaded, manifest),
         overrides=overrides,
         data=data or {},
     )
-
-
-def _policy_of(profile: Profile, path: Path) -> Policy:
-    written = profile.sandbox.policy
-    return load_policy(written if written in bundled_policies() else str(resolve_path(written, path)))
 
 
 def _model_of_environment(profile: str) -> str | None:

@@ -2,6 +2,8 @@
 
 import os
 import re
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,30 +13,45 @@ from rich.table import Table
 from rich.text import Text
 
 from runner.clean import clean_text
+from runner.cli.doctor import ask_about
+from runner.cli.fetch import DataOption, ManifestOption, ModelsOption
 from runner.cli.output import line, log_of_no_run, out
+from runner.cli.preparation import Fetching, Preparation, gather, plan_of
+from runner.cli.resuming import Asked, asked_again, find_resumable, find_unfinished, offer_lines
+from runner.doctor import Question
 from runner.engines.base import Engine
 from runner.engines.vllm.engine import VllmEngine
-from runner.errors import UserError
-from runner.plan import Plan, build_engine, make_plan
+from runner.errors import ExitCode, UserError
+from runner.patient import Patience
+from runner.plan import Plan, build_engine, check_names
 from runner.profile import EngineSettings, VllmEngineSettings, load_profile
+from runner.resources import bundled_profiles
 from runner.results.summary import render_summary, summary_text
-from runner.run import RunOutcome, new_run_id, run_plan
+from runner.resume import Resumption, open_resumption
+from runner.run import RunOutcome, new_run_id, run_prepared
 from runner.views.activity import WatchedSandbox
 from runner.views.choice import UI_VARIABLE, Ui
-from runner.views.open import RunDisplay, open_display
+from runner.views.open import open_display
 from sandbox import BrokerSandbox, DockerSandbox, Sandbox
 
 EPILOG = """Examples:
 
   recount eval demo
 
-  recount eval final4 --model checkpoints/mine --pack pack.json --data dapo=dapo_test.jsonl --only dapo
+  recount eval final4
 
-  recount eval final4 --dry-run --pack pack.json --data dapo=dapo_test.jsonl --data aime=aime_2026.jsonl
+  recount eval final4 --dry-run
+
+  recount eval final4 --model checkpoints/mine --only dapo
 
   recount eval my-profile.toml --engine openai --model my-model --base-url http://gpu-node:8000/v1 --limit 10
 
-Exit codes: 0 complete, 2 bad input, 3 our infrastructure failed, 4 unfinished trajectories, 130 stopped."""
+  recount eval --resume final4-20261201-220501-3f9a
+
+What a published profile needs is fetched first, each file checked by its hash: recount fetch --help.
+
+Exit codes: 0 complete, 1 it differs from what is published (with --fail-if-differs), 2 bad input, 3 our
+infrastructure failed, 4 unfinished trajectories, 130 stopped."""
 
 VLLM = "vllm"
 MODEL_VARIABLE = "RECOUNT_MODEL"
@@ -45,8 +62,8 @@ _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 def evaluate(  # noqa: PLR0913, PLR0917 - typer reads options from parameters
     profile: Annotated[
-        str, typer.Argument(metavar="PROFILE", help="demo, cpu, interval25, final4, or a TOML file.")
-    ],
+        str | None, typer.Argument(metavar="PROFILE", help="demo, cpu, interval25, final4, or a TOML file.")
+    ] = None,
     limit: Annotated[
         int | None, typer.Option(min=1, help="Only the first N problems of each data set.")
     ] = None,
@@ -104,13 +121,36 @@ def evaluate(  # noqa: PLR0913, PLR0917 - typer reads options from parameters
             help="frames redraw a terminal, lines suit logs, off shows the end alone.",
         ),
     ] = Ui.AUTO,
+    resume: Annotated[
+        str | None, typer.Option(metavar="RUN", help="Go on with a run that stopped: its id or directory.")
+    ] = None,
+    fail_if_differs: Annotated[
+        bool,
+        typer.Option("--fail-if-differs", help="Exit with 1 if the score differs from the published one."),
+    ] = False,
+    fetch: Annotated[
+        bool, typer.Option("--fetch/--no-fetch", help="Fetch what is missing, or take what is here.")
+    ] = True,
+    source: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="DIR", help="Fetch from this directory; no network is used."),
+    ] = None,
+    revision: Annotated[
+        str | None, typer.Option(help="Branch, tag or commit of the model repository.")
+    ] = None,
+    allow_unverified: Annotated[
+        bool,
+        typer.Option("--allow-unverified", help="Take files that are not the published ones; it is told."),
+    ] = False,
+    models: ModelsOption = Path("models"),
+    data_dir: DataOption = Path("datasets"),
+    manifest: ManifestOption = None,
+    doctor: Annotated[
+        bool, typer.Option("--doctor/--no-doctor", help="Examine this machine first, or just start.")
+    ] = True,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and touch nothing.")] = False,
 ) -> None:
     """Evaluate PROFILE: solve its problems, score them, and write results/RUN/."""
-    if run_id is not None and not _RUN_ID.fullmatch(run_id):
-        raise UserError(
-            f"--run-id {run_id!r} is no name", remedy="use letters, digits, dot, dash and underscore"
-        )
     overrides: dict[str, Any] = {
         "samples": samples,
         "limits.max_turns": max_turns,
@@ -122,53 +162,127 @@ def evaluate(  # noqa: PLR0913, PLR0917 - typer reads options from parameters
         "concurrency.tools": tools,
         "sandbox.policy": policy,
     }
-    overrides |= _engine_overrides(engine, model or _model_of_environment(profile, engine), base_url, script)
-    overrides["engine.engines"] = engines
-    plan = make_plan(
-        profile,
-        overrides={setting: value for setting, value in overrides.items() if value is not None},
-        data=_data_files(data or []),
-        only=tuple(only or ()),
-        limit=limit,
+    overrides |= _engine_overrides(
+        engine, model or (profile and _model_of_environment(profile, engine)), base_url, script
     )
-    engine_of_plan = build_engine(plan)
-    if dry_run:
-        out.print(_plan_table(plan, engine_of_plan, results_dir))
-        for expected in plan.expectation_lines():
-            line(expected)
+    overrides["engine.engines"] = engines
+    given = Asked(
+        profile or "",
+        {setting: value for setting, value in overrides.items() if value is not None},
+        _data_files(data or []),
+        tuple(only or ()),
+        limit,
+    )
+    with ExitStack() as held:
+        resumption = None if resume is None else held.enter_context(_resumption(resume, results_dir, run_id))
+        asked = _what_is_asked(given, resumption, run_id)
+        check_names(load_profile(asked.profile, asked.overrides), (*asked.data, *asked.only))
+        question = ask_about(
+            asked.profile,
+            overrides=asked.overrides,
+            data=asked.data,
+            broker=broker,
+            results_dir=results_dir,
+            models_dir=models,
+            data_dir=data_dir,
+            manifest=manifest,
+        )
+        fetching = Fetching(source, revision, allow_unverified, network=fetch and not dry_run)
+        if dry_run:
+            _show_plan(asked, question, fetching, results_dir)
+            return
+        if resumption is None:
+            _look_ahead(asked, question, fetching)
+        outcome = _run(asked, question, fetching, resumption, ui, run_id, examines=doctor)
+    line(f"results in {outcome.run_dir}")
+    differs = fail_if_differs and outcome.exit_code is ExitCode.OK and outcome.differs
+    raise typer.Exit(ExitCode.CHECK_FAILED if differs else outcome.exit_code)
+
+
+def _resumption(resume: str, results_dir: Path, run_id: str | None) -> AbstractContextManager[Resumption]:
+    if run_id is not None:
+        raise UserError("--run-id names a new run, --resume an old one", remedy="leave one of them out")
+    return open_resumption(find_resumable(resume, results_dir))
+
+
+def _what_is_asked(given: Asked, resumption: Resumption | None, run_id: str | None) -> Asked:
+    """Return what to run: what is given, behind what a run that goes on was asked for."""
+    if run_id is not None and not _RUN_ID.fullmatch(run_id):
+        raise UserError(
+            f"--run-id {run_id!r} is no name", remedy="use letters, digits, dot, dash and underscore"
+        )
+    if resumption is not None:
+        return asked_again(resumption.started, given)
+    if not given.profile:
+        raise UserError(
+            "which profile?", remedy=f"name one of {', '.join(bundled_profiles())}, or a TOML file"
+        )
+    return given
+
+
+def _look_ahead(asked: Asked, question: Question, fetching: Fetching) -> None:
+    """Tell what is wrong with the plan before anything opens, where no fetch comes first; and of a run like
+    this one that stopped."""
+    store = question.store
+    if store is not None and store.missing(question.groups):
         return
-    name = run_id or new_run_id(plan.profile.name)
+    plan = plan_of(asked, anyio.run(gather, question, replace(fetching, network=False)))
+    for offered in offer_lines(find_unfinished(question.results_dir, plan)):
+        line(offered)
+
+
+def _show_plan(asked: Asked, question: Question, fetching: Fetching, results_dir: Path) -> None:
+    plan = plan_of(asked, anyio.run(gather, question, fetching))
+    out.print(_plan_table(plan, build_engine(plan), results_dir))
+    for expected in plan.expectation_lines():
+        line(expected)
+
+
+def _run(
+    asked: Asked,
+    question: Question,
+    fetching: Fetching,
+    resumption: Resumption | None,
+    ui: Ui,
+    run_id: str | None,
+    *,
+    examines: bool,
+) -> RunOutcome:
+    """Run it and show it, from the sandbox's opening to the summary."""
+    results_dir = question.results_dir
+    name = run_id or new_run_id(question.profile.name)
+    if resumption is not None:
+        name, results_dir = resumption.run_dir.name, resumption.run_dir.parent
     with open_display(
         ui, run_id=name, title=name, results_dir=results_dir, write_line=line, write_error=log_of_no_run
     ) as display:
-        outcome = anyio.run(_run, plan, engine_of_plan, broker, results_dir, display)
+        preparation = Preparation(asked, question, fetching, display, examines=examines)
+
+        async def run() -> RunOutcome:
+            sandbox: Sandbox = (
+                DockerSandbox(question.policy, run_id=name)
+                if question.broker is None
+                else BrokerSandbox(question.broker, name)
+            )
+            return await run_prepared(
+                preparation,
+                WatchedSandbox(sandbox, display.note_command),
+                run_id=name,
+                results_dir=results_dir,
+                listener=display,
+                stopping=display.stopping,
+                resumption=resumption,
+                patience=Patience(tell=display.note),
+            )
+
+        outcome = anyio.run(run)
     if display.ui is Ui.FRAMES:
         out.print(render_summary(outcome.results))
     else:
         # A log is read later, and by programs: no colours, whatever it is written to.
         for row in summary_text(outcome.results).splitlines():
             line(row)
-    line(f"results in {outcome.run_dir}")
-    raise typer.Exit(outcome.exit_code)
-
-
-async def _run(
-    plan: Plan, engine: Engine, broker: Path | None, results_dir: Path, display: RunDisplay
-) -> RunOutcome:
-    run_id = display.run_id
-    sandbox: Sandbox = (
-        DockerSandbox(plan.policy, run_id=run_id) if broker is None else BrokerSandbox(broker, run_id)
-    )
-    engine.report_to(display.note_engine)
-    return await run_plan(
-        plan,
-        engine,
-        WatchedSandbox(sandbox, display.note_command),
-        run_id=run_id,
-        results_dir=results_dir,
-        listener=display,
-        stopping=display.stopping,
-    )
+    return outcome
 
 
 def _data_files(written: list[str]) -> dict[str, Path]:

@@ -39,7 +39,7 @@ ModelsOption = Annotated[
     Path, typer.Option("--models", envvar="RECOUNT_MODELS", help="Where checkpoints lie, a directory each.")
 ]
 DataOption = Annotated[
-    Path, typer.Option("--data", envvar="RECOUNT_DATA", help="Where data sets and protocol lie.")
+    Path, typer.Option("--data-dir", envvar="RECOUNT_DATA", help="Where data sets and protocol lie.")
 ]
 
 
@@ -101,6 +101,12 @@ def fetch_command(
 def find_manifest(profile: Profile, named: str | None) -> Manifest | None:
     """Return the manifest that is named, else the profile's own; None if it needs none."""
     return load_manifest(named) if named is not None else manifest_for(profile.name)
+
+
+def manifest_of_run(profile: Profile, named: str | None) -> Manifest | None:
+    """Return the manifest of a run's files. One that the environment names is for its own profiles alone."""
+    found = find_manifest(profile, named)
+    return found if found is None or profile.name in found.profiles else None
 
 
 def required_manifest(profile: str, named: str | None) -> Manifest:

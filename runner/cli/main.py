@@ -7,7 +7,19 @@ from typing import Annotated
 import typer
 
 from runner import __version__
-from runner.cli import broker, conformance, doctor, evaluate, export, fetch, sandbox, verify, watch
+from runner.cli import (
+    broker,
+    compare,
+    conformance,
+    doctor,
+    evaluate,
+    export,
+    fetch,
+    report,
+    sandbox,
+    verify,
+    watch,
+)
 from runner.cli.output import errors, prepare_streams
 from runner.errors import ExitCode, RecountError
 from sandbox import SandboxError, SandboxPrerequisiteError
@@ -26,10 +38,12 @@ app.add_typer(conformance.app, name="conformance")
 app.add_typer(sandbox.app, name="sandbox")
 app.add_typer(verify.app, name="verify")
 app.command("broker", epilog=broker.EPILOG)(broker.broker)
+app.command("compare", epilog=compare.EPILOG)(compare.compare)
 app.command("doctor", epilog=doctor.EPILOG)(doctor.doctor)
 app.command("eval", epilog=evaluate.EPILOG)(evaluate.evaluate)
 app.command("export", epilog=export.EPILOG)(export.export)
 app.command("fetch", epilog=fetch.EPILOG)(fetch.fetch_command)
+app.command("report", epilog=report.EPILOG)(report.report)
 app.command("watch", epilog=watch.EPILOG)(watch.watch)
 
 

@@ -82,7 +82,9 @@ def judge_disk(found: list[tuple[Need, Space]]) -> Finding:
         elif free < TIGHT_FACTOR * needed:
             tight.append(what)
     detail = "; ".join(said)
-    remedy = "free some, or put them on another disk: --out, --models, --data (RECOUNT_MODELS for compose)"
+    remedy = (
+        "free some, or put them on another disk: --out, --models, --data-dir (RECOUNT_MODELS for compose)"
+    )
     if full:
         return failed(f"{detail}: too little for {', '.join(full)}", remedy)
     return warning(f"{detail}: tight", remedy) if tight else ok(detail)
@@ -122,7 +124,7 @@ def judge_writable(found: list[tuple[str, Path, str | None]], uid: int, *, neede
         told = ", ".join(f"{what} ({path}): {problem}" for what, path, problem in bad)
         return failed(
             f"user {uid} cannot write {told}",
-            f"chown -R {uid} the directory, or name another: --out, --models, --data",
+            f"chown -R {uid} the directory, or name another: --out, --models, --data-dir",
         )
     read_only = "".join(f"; {what} is read-only, and all of it is here" for what, _, _ in wrong)
     good = ", ".join(what for what, _, problem in found if problem is None)

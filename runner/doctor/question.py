@@ -59,7 +59,9 @@ class Question:
     @property
     def groups(self) -> frozenset[Group]:
         """Which of the manifest's files this run needs."""
-        wanted = {Group.DATASETS, Group.REPORT}
+        wanted = {Group.REPORT}
+        if any(one.name not in self.data for one in self.profile.datasets):
+            wanted.add(Group.DATASETS)
         if self.fetches_checkpoint:
             wanted.add(Group.CHECKPOINT)
         if "pack" not in self.overrides:

@@ -1,13 +1,14 @@
-"""Aggregates of scored trajectories: the report's summary, and mean@k, max@k and pass@k. Pure."""
+"""Aggregates of scored trajectories: the report's summary, mean@k with its errors, max@k and pass@k. Pure."""
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
-from math import comb, sqrt
 from typing import Any
 
+from runner import statistics
 from runner.protocol.score import SCORE_METHOD_PREFIX, AnswerStatus, ScoreMethod, Termination
+from runner.results.figures import significant
+from runner.statistics import Basis
 
 _ENGINE_SIDE = frozenset({Termination.CONTEXT_LENGTH_EXCEEDED, Termination.REQUEST_ERROR})
 
@@ -30,7 +31,7 @@ def report_summary(rows: Sequence[ScoredRow], *, problems: int, samples: int) ->
     `pass@k` there is the share of problems solved at least once, `error_count` counts context and
     request errors. Problems without a row count in no figure but `items` and `expected_count`.
     """
-    by_problem = _scores_by_problem(rows)
+    by_problem = scores_by_problem(rows)
     by_sample: dict[int, list[float]] = defaultdict(list)
     for row in rows:
         by_sample[row.sample].append(row.score)
@@ -61,42 +62,46 @@ def report_summary(rows: Sequence[ScoredRow], *, problems: int, samples: int) ->
 
 
 def pass_at_k(rows: Sequence[ScoredRow], k: int) -> float | None:
-    """Return the unbiased estimate of pass@k: the mean of 1 - C(n-c, k)/C(n, k) over problems.
-
-    (Chen et al. 2021, Evaluating Large Language Models Trained on Code.) None unless every problem has
-    at least k samples.
-    """
-    by_problem = _scores_by_problem(rows)
-    if k < 1 or not by_problem or any(len(scores) < k for scores in by_problem.values()):
-        return None
-    total = Fraction(0)
-    for scores in by_problem.values():
-        n, correct = len(scores), sum(1 for score in scores if score >= 1.0)
-        total += 1 - Fraction(comb(n - correct, k), comb(n, k))
-    return float(total / len(by_problem))
+    """Return the unbiased estimate of pass@k over rows (`runner.statistics`)."""
+    return statistics.pass_at_k(scores_by_problem(rows), k)
 
 
 def standard_error_within_problems(rows: Sequence[ScoredRow]) -> float | None:
-    """Return the standard error of the mean for the same problems and fresh samples.
-
-    Only the variance of samples within problems counts, since a reproduction keeps the problems. None
-    where some problem has fewer than two samples: one draw says nothing about its own spread.
-    """
-    by_problem = _scores_by_problem(rows)
-    if not by_problem or any(len(scores) < 2 for scores in by_problem.values()):
-        return None
-    variance = 0.0
-    for scores in by_problem.values():
-        n, mean = len(scores), _mean(scores)
-        variance += sum((score - mean) ** 2 for score in scores) / (n - 1) / n
-    return sqrt(variance) / len(by_problem)
+    """Return the standard error of the mean for the same problems and fresh samples (`runner.statistics`)."""
+    return statistics.error_same_problems(scores_by_problem(rows))
 
 
-def _scores_by_problem(rows: Sequence[ScoredRow]) -> dict[str, list[float]]:
-    by_problem: dict[str, list[float]] = defaultdict(list)
+def mean_errors(rows: Sequence[ScoredRow]) -> dict[str, Any]:
+    """Return what the mean may be off by, for either question, and the interval that displays show."""
+    scores = scores_by_problem(rows)
+    middle = _mean([row.score for row in rows])
+    shown = statistics.RunningMean()
     for row in rows:
-        by_problem[row.problem_id].append(row.score)
-    return by_problem
+        shown.add(row.problem_id, row.score)
+    return {
+        "interval": _shown(shown.interval()),
+        "same_problems": _error(middle, statistics.error_same_problems(scores), Basis.SAME_PROBLEMS),
+        "new_problems": _error(middle, statistics.error_new_problems(scores), Basis.NEW_PROBLEMS),
+    }
+
+
+def _shown(interval: statistics.Interval | None) -> dict[str, Any] | None:
+    if interval is None:
+        return None
+    ends = {"low": interval.low, "high": interval.high}
+    return {**significant(ends), "level": statistics.LEVEL, "basis": interval.basis.value}
+
+
+def _error(middle: float, error: float | None, basis: Basis) -> dict[str, Any]:
+    if error is None:
+        return {"standard_error": None, "interval": None}
+    interval = statistics.normal_interval(middle, error, basis)
+    return {"standard_error": significant(error), "interval": significant([interval.low, interval.high])}
+
+
+def scores_by_problem(rows: Sequence[ScoredRow]) -> dict[str, list[float]]:
+    """Return the rows' scores by problem."""
+    return statistics.grouped((row.problem_id, row.score) for row in rows)
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -3,15 +3,22 @@
 from typing import Any
 
 from runner.comparison import NO_PUBLISHED, verdict_of
-from runner.events import DatasetRecord, EndReason, Unfinished
+from runner.events import DatasetRecord, EndReason, RunResumed
 from runner.journal import JOURNAL_NAME, JournalFacts
-from runner.results.aggregate import ScoredRow, pass_at_k, report_summary, standard_error_within_problems
+from runner.results.aggregate import (
+    ScoredRow,
+    mean_errors,
+    pass_at_k,
+    report_summary,
+    standard_error_within_problems,
+)
+from runner.results.cost import cost_results
 from runner.results.engines import engine_results
 from runner.results.figures import seconds, significant
 from runner.results.provenance import provenance_results
 from runner.results.records import scored_row, trajectory_record
 from runner.results.tools import tool_counts
-from runner.state import RunState, TrajectoryState
+from runner.state import RunPart, RunState, TrajectoryState
 
 RESULTS_VERSION = 1
 
@@ -52,6 +59,7 @@ def build_results(state: RunState, journal: JournalFacts | None = None) -> dict[
         "concurrency": started.concurrency.model_dump(mode="json"),
         "provenance": provenance_results(started),
         "timings": _timings(state),
+        "cost": cost_results(state),
         "engines": engine_results(state),
         "datasets": {record.name: _dataset_results(state, record) for record in started.datasets},
     }
@@ -81,7 +89,34 @@ def _timings(state: RunState) -> dict[str, Any]:
             "last_end_at": max(ends, default=None),
             "elapsed_s": seconds(sum(one.terminated.elapsed_s for one in mine if one.terminated is not None)),
         }
-    return {"wall_s": seconds(state.wall_s), "datasets": by_dataset}
+    return {
+        "wall_s": seconds(state.wall_s),
+        "paused_s": seconds(state.paused_s),
+        "disk_full_s": seconds(state.disk_full_s),
+        "parts": [_part(part) for part in state.parts],
+        "datasets": by_dataset,
+    }
+
+
+def _part(part: RunPart) -> dict[str, Any]:
+    """Return one part of the run: when, how it ended, and what was found when it went on."""
+    began = part.began
+    resumed = began.resumed if isinstance(began, RunResumed) else None
+    origin = began.provenance
+    return {
+        "started_at": began.at,
+        "ended_at": part.last_event_at,
+        "end": None if part.ended is None else part.ended.reason.value,
+        "wall_s": seconds(part.wall_s),
+        "recount": began.recount,
+        "source": None if origin is None or origin.source is None else origin.source.model_dump(mode="json"),
+        "gpus": None
+        if origin is None or origin.gpus is None
+        else [one.model_dump(mode="json") for one in origin.gpus],
+        "resumed": None
+        if resumed is None
+        else resumed.model_dump(mode="json", exclude={"part", "cut"}) | {"cut": len(resumed.cut)},
+    }
 
 
 def is_complete(state: RunState) -> bool:
@@ -130,14 +165,15 @@ def _dataset_results(state: RunState, record: DatasetRecord) -> dict[str, Any]:
     }
 
 
-def _mean_with_error(rows: list[ScoredRow], planned: int) -> dict[str, float | int | None]:
-    """Return the mean over scored trajectories, its standard error for fresh samples of the same
-    problems, and what the mean would be with all that is missing wrong, and right."""
+def _mean_with_error(rows: list[ScoredRow], planned: int) -> dict[str, Any]:
+    """Return the mean over scored trajectories, its standard errors for fresh samples of the same problems
+    and for new problems, and what the mean would be with all that is missing wrong, and right."""
     total = sum(row.score for row in rows)
     missing = planned - len(rows)
     return {
         "value": total / len(rows) if rows else None,
         "standard_error": standard_error_within_problems(rows),
+        **mean_errors(rows),
         "scored": len(rows),
         "planned": planned,
         "if_missing_wrong": total / planned if planned else None,
@@ -146,11 +182,14 @@ def _mean_with_error(rows: list[ScoredRow], planned: int) -> dict[str, float | i
 
 
 def _unfinished(trajectory: TrajectoryState) -> dict[str, Any]:
-    cause: Unfinished | None = trajectory.unfinished
+    """Return why a trajectory has no score, over all parts of the run."""
+    cause = trajectory.cause
+    newest = 0 if trajectory.unfinished is None and trajectory.given_up else trajectory.attempt
     return {
         "task_id": trajectory.key.problem_id,
         "sample_index": trajectory.key.sample,
-        "attempts": trajectory.attempt,
+        "attempts": newest + sum(one.attempt for one in trajectory.given_up),
         "turns_done": len(trajectory.turns),
         "cause": "the run stopped before it ended" if cause is None else cause.cause,
+        **({"log": list(cause.log)} if cause is not None and cause.log else {}),
     }

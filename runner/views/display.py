@@ -88,7 +88,7 @@ class Display:
         self._frames = FrameWriter(color=color, encoding="ascii" if self._glyphs is ASCII_GLYPHS else "utf-8")
         self._state = LiveState()
         # Not a line yet: what cannot start says so alone.
-        self._phase = PhaseState(Phase.STARTING, time.time(), "sandbox and engines")
+        self._phase = PhaseState(Phase.CHECKING, time.time(), "the sandbox opens")
         self._phase_line_at = 0.0
         self._lines = LinesView(self._add_line)
         self._log_errors: deque[ErrorNote] = deque(maxlen=_KEPT_LOG_ERRORS)

@@ -1,6 +1,5 @@
 """A fetch as phases of a run's display."""
 
-from collections.abc import Callable
 from typing import Protocol
 
 from runner.artifacts.progress import FileDone, FileProgress
@@ -11,7 +10,8 @@ from runner.views.phases import Phase
 class Shows(Protocol):
     """What is needed of a display."""
 
-    note: Callable[[str], None]
+    def note(self, text: str) -> None:
+        """Say something a person should know."""
 
     def phase(
         self,

@@ -20,7 +20,6 @@ from runner.events import (
     TrajectoryStarted,
     Unfinished,
 )
-from runner.views import words
 from runner.views.live_parts import Tally
 from runner.views.live_state import LiveState
 from runner.views.phases import PhaseState
@@ -118,10 +117,10 @@ def progress_lines(state: LiveState, phase: PhaseState, now: float) -> list[str]
 
 def _dataset_line(tally: Tally, now: float, begun_at: float) -> str:
     fields = [f"progress dataset={_value(tally.name)} done={tally.tried}/{tally.planned}"]
-    interval = words.wilson(tally.score_sum, tally.scored)
+    interval = tally.mean.interval()
     if interval is not None:
-        mean = tally.score_sum / tally.scored
-        fields.append(f"mean={mean:.3f} low={interval[0]:.3f} high={interval[1]:.3f}")
+        fields.append(f"mean={tally.mean.value:.3f} low={interval.low:.3f} high={interval.high:.3f}")
+        fields += ["interval=hint"] if interval.is_hint else []
     per_s, left_s = tally.per_s(now, begun_at), tally.left_s(now, begun_at)
     fields += [] if per_s is None else [f"per_min={60 * per_s:.2f}"]
     fields += [] if left_s is None else [f"left_s={left_s:.0f}"]

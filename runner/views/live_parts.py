@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from runner.engines.base import TrajectoryKey
+from runner.statistics import RunningMean
 
 KEPT_ENDS = 256
 RATE_WINDOW_S = 600.0
@@ -80,10 +81,14 @@ class Tally:
 
     name: str
     planned: int = 0
-    scored: int = 0
-    score_sum: float = 0.0
+    mean: RunningMean = field(default_factory=RunningMean)
     unfinished: set[TrajectoryKey] = field(default_factory=set)
     ended_at: deque[float] = field(default_factory=lambda: deque(maxlen=KEPT_ENDS))
+
+    @property
+    def scored(self) -> int:
+        """How many trajectories have a score."""
+        return self.mean.count
 
     @property
     def tried(self) -> int:

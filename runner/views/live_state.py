@@ -180,8 +180,7 @@ class LiveState:
 
     def _terminated(self, event: Terminated) -> None:
         tally = self._tally(event.dataset)
-        tally.scored += 1
-        tally.score_sum += event.score
+        tally.mean.add(event.problem_id, event.score)
         tally.unfinished.discard(event.key)
         tally.ended_at.append(event.at)
         self.terminations[event.termination.value] += 1

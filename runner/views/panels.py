@@ -117,12 +117,12 @@ def _dataset(tally: Tally, view: View, width: int, name_width: int) -> Row:
     maker.add_right(f"{tally.tried}/{tally.planned}", 9).gap(2)
     _bar(maker, view.glyphs, tally.tried / tally.planned if tally.planned else 0.0, _SMALL_BAR_WIDTH)
     maker.gap(2)
-    interval = words.wilson(tally.score_sum, tally.scored)
+    interval = tally.mean.interval()
     if interval is None:
         maker.add_right(words.NOT_KNOWN, 5, Tone.FAINT).gap(2 + 13)
     else:
-        maker.add_right(f"{tally.score_sum / tally.scored:.3f}", 5, Tone.TITLE).gap(2)
-        maker.add(f"{interval[0]:.3f}-{interval[1]:.3f}", 13, Tone.FAINT)
+        maker.add_right(f"{tally.mean.value:.3f}", 5, Tone.TITLE).gap(2)
+        maker.add(words.interval(interval), 13, Tone.FAINT)
     maker.add_right(words.rate_a_minute(tally.per_s(view.now, begun_at)), 9).gap(1)
     return maker.add_right(_about(tally.left_s(view.now, begun_at)), 8).row()
 

@@ -7,6 +7,8 @@ from enum import Enum
 class Phase(str, Enum):
     """The stages of a run, in their order."""
 
+    CHECKING = "checking"
+    """The sandbox opens, and this machine is examined."""
     FETCHING = "fetching"
     VERIFYING = "verifying"
     STARTING = "starting"

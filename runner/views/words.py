@@ -1,10 +1,9 @@
 """Figures as a person reads them at a glance: short, and of a known greatest width."""
 
 from collections.abc import Mapping
-from math import sqrt
 
-_WILSON_Z = 1.959964
-"""Of a 95 % interval."""
+from runner.statistics import Interval
+
 _UNITS = ("", "k", "M", "G", "T")
 NOT_KNOWN = "-"
 
@@ -78,11 +77,6 @@ def counts(items: Mapping[str, int], separator: str) -> str:
     return separator.join(f"{name} {number}" for name, number in ordered)
 
 
-def wilson(total: float, ended: int) -> tuple[float, float] | None:
-    """Return the 95 % Wilson interval of the mean of `ended` scores from 0 to 1 that sum to `total`."""
-    if ended == 0:
-        return None
-    mean, z2 = total / ended, _WILSON_Z**2
-    middle = (mean + z2 / (2 * ended)) / (1 + z2 / ended)
-    half = _WILSON_Z * sqrt(mean * (1 - mean) / ended + z2 / (4 * ended**2)) / (1 + z2 / ended)
-    return max(middle - half, 0.0), min(middle + half, 1.0)
+def interval(found: Interval) -> str:
+    """Return `0.567-0.866`; `~` in front where it is a hint, for independent trajectories."""
+    return f"{'~' if found.is_hint else ''}{found.low:.3f}-{found.high:.3f}"

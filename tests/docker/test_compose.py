@@ -191,9 +191,15 @@ def test_settings_of_the_hub_reach_the_engines_as_they_are_outside_or_not_at_all
 
 
 def test_profile_and_models_are_named_from_outside() -> None:
-    service = described(RECOUNT_PROFILE="final4", RECOUNT_MODELS="/srv/models")["eval"]
-    assert service["command"] == ["eval", "final4"]
+    service = described(RECOUNT_PROFILE="mine.toml", RECOUNT_MODELS="/srv/models")["eval"]
+    assert service["command"] == ["eval", "mine.toml"]
     assert [one["source"] for one in service["volumes"] if one["target"] == "/models"] == ["/srv/models"]
+
+
+def test_the_reports_own_name_for_an_evaluation_names_the_profile() -> None:
+    assert described(MATH_REPORT_MODE="final4")["eval"]["command"] == ["eval", "final4"]
+    both = described(MATH_REPORT_MODE="final4", RECOUNT_PROFILE="interval25")
+    assert both["eval"]["command"] == ["eval", "interval25"]
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,14 @@ class Site:
         return self.recount("verify", *arguments)
 
     def arguments(self) -> list[str]:
-        return ["--models", str(self.models), "--data", str(self.data), "--manifest", str(self.manifest_path)]
+        return [
+            "--models",
+            str(self.models),
+            "--data-dir",
+            str(self.data),
+            "--manifest",
+            str(self.manifest_path),
+        ]
 
     def recount(self, *arguments: str, **environment: str) -> Done:
         """Run the command line as `python -m runner` does, in this process: it is asked for often here."""

@@ -5,10 +5,13 @@ from typing import Any
 from runner.events import (
     ConcurrencyRecord,
     DatasetRecord,
+    DiskWasFull,
     EndReason,
     InfrastructureRetry,
     ProblemRecord,
+    ResumeRecord,
     RunEnded,
+    RunResumed,
     RunStarted,
     Terminated,
     TrajectoryStarted,
@@ -102,3 +105,15 @@ def unfinished(problem_id: str = "p0", *, attempt: int = 3, cause: str = "dead")
 def ended(reason: EndReason = EndReason.COMPLETE) -> RunEnded:
     """The last event of a run."""
     return RunEnded(reason=reason)
+
+
+def run_resumed(*ids: str, missing: int = 1, part: int = 2, **changes: Any) -> RunResumed:
+    """The run of `run_started` goes on."""
+    began = run_started(*ids, **changes)
+    values = {name: getattr(began, name) for name in RunStarted.model_fields if name != "type"}
+    return RunResumed(**values, resumed=ResumeRecord(part=part, missing=missing))
+
+
+def disk_was_full(waited_s: float = 4.0) -> DiskWasFull:
+    """The journal waited for room."""
+    return DiskWasFull(waited_s=waited_s, events=2)

@@ -212,7 +212,7 @@ def test_a_hostile_file_cannot_act_on_the_terminal(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [("eval", "demo", "--limit", "0"), ("eval", "demo", "--nope"), ("eval",), ("nope",), ("eval", "a", "b")],
+    [("eval", "demo", "--limit", "0"), ("eval", "demo", "--nope"), ("nope",), ("eval", "a", "b")],
 )
 def test_a_wrong_option_is_a_usage_error(here: Here, arguments: tuple[str, ...]) -> None:
     done = here(*arguments)
@@ -220,6 +220,10 @@ def test_a_wrong_option_is_a_usage_error(here: Here, arguments: tuple[str, ...])
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.count("Error") == 1
     assert "Traceback" not in done.stderr
+
+
+def test_without_a_profile_the_bundled_ones_are_named() -> None:
+    assert_one_error(recount("eval"), "which profile?", "name one of cpu, demo, final4, interval25")
 
 
 def test_conformance_on_the_host_has_to_be_asked_for(tmp_path: Path) -> None:
@@ -374,7 +378,7 @@ def test_a_fault_of_the_program_is_a_cleaned_traceback_and_no_check_that_failed(
     def fail(*_: Any, **__: Any) -> None:
         raise RuntimeError("a bug quotes \x1b[2J a model")
 
-    monkeypatch.setattr("runner.cli.evaluate.make_plan", fail)
+    monkeypatch.setattr("runner.cli.preparation.make_plan", fail)
 
     done = here("eval", "demo", "--dry-run")
 

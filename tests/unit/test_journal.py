@@ -3,6 +3,7 @@
 import errno
 import json
 import multiprocessing
+import os
 from io import FileIO
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,23 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.events import began, ended, retried, run_started, terminated, turn, unfinished
+from support.events import (
+    began,
+    disk_was_full,
+    ended,
+    retried,
+    run_resumed,
+    run_started,
+    terminated,
+    turn,
+    unfinished,
+)
 from typing_extensions import override
 
-from runner.errors import JournalWriteError, UserError
+from runner.errors import ExitCode, JournalWriteError, UserError
 from runner.events import AnyEvent, Event, RunStarted, TurnDone
-from runner.journal import JournalError, JournalWriter, read_journal, read_state
+from runner.journal import JournalError, JournalWriter, NoRoomError, read_journal, read_state
+from runner.resume import check_chain
 
 ALL_KINDS: tuple[Event, ...] = (
     run_started("p0", "p1", overrides=("limit=1",), deviations=("a script",)),
@@ -27,7 +39,9 @@ ALL_KINDS: tuple[Event, ...] = (
     terminated(),
     began("p1"),
     unfinished("p1"),
+    disk_was_full(),
     ended(),
+    run_resumed("p0", "p1"),
 )
 
 
@@ -216,28 +230,116 @@ def test_a_full_disk_is_said_once_and_nothing_is_written_behind_it() -> None:
 class FullOnce(FileIO):
     """A disk that is full in the middle of the next line, and has room again after it."""
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path, "ab")
+    def __init__(self, path: Path, code: int = errno.ENOSPC) -> None:
+        super().__init__(path, "r+b")
         self.calls = 0
+        self.code = code
 
     @override
     def write(self, data: Any) -> int:
         self.calls += 1
         if self.calls == 2:
-            raise OSError(errno.ENOSPC, "No space left on device")
+            raise OSError(self.code, os.strerror(self.code))
         return super().write(data[:10]) if self.calls == 1 else super().write(data)
 
 
-def test_behind_a_line_that_was_written_in_part_nothing_more_is_written(path: Path) -> None:
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_leaves_the_journal_as_it_was_and_takes_the_line_once_there_is_room(
+    path: Path, code: int
+) -> None:
+    with JournalWriter(path, clock=lambda: 12.5) as journal:
+        before = [journal.append(run_started()), journal.append(began())]
+        whole = path.read_bytes()
+        journal._file.close()
+        journal._file = FullOnce(path, code)
+        with pytest.raises(NoRoomError, match=os.strerror(code)) as raised:
+            journal.append(terminated())
+        assert path.read_bytes() == whole
+        after = journal.append(terminated())
+
+    assert raised.value.exit_code is ExitCode.INFRASTRUCTURE
+    assert list(read_journal(path)) == [*before, after]
+    check_chain(path)
+
+
+def test_behind_a_line_that_a_broken_disk_took_in_part_nothing_more_is_written(path: Path) -> None:
     with JournalWriter(path, clock=lambda: 12.5) as journal:
         before = [journal.append(run_started()), journal.append(began())]
         journal._file.close()
-        journal._file = FullOnce(path)
+        journal._file = FullOnce(path, errno.EIO)
         for _ in range(2):
-            with pytest.raises(JournalWriteError, match="No space left"):
+            with pytest.raises(JournalWriteError, match="Input/output error") as raised:
                 journal.append(terminated())
+            assert not isinstance(raised.value, NoRoomError)
 
     assert list(read_journal(path)) == before
+
+
+class NeverShorter(FullOnce):
+    """A disk that is full, and does not take back what it took."""
+
+    @override
+    def truncate(self, size: int | None = None) -> int:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+def test_a_part_of_a_line_that_cannot_be_taken_back_ends_the_writing(path: Path) -> None:
+    with JournalWriter(path, clock=lambda: 12.5) as journal:
+        before = [journal.append(run_started())]
+        journal._file.close()
+        journal._file = NeverShorter(path)
+        for _ in range(2):
+            with pytest.raises(JournalWriteError, match="No space left") as raised:
+                journal.append(began())
+            assert not isinstance(raised.value, NoRoomError)
+
+    assert list(read_journal(path)) == before
+
+
+def test_a_sync_that_fails_ends_the_writing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with JournalWriter(path) as journal:
+        journal.append(run_started())
+        monkeypatch.setattr("runner.journal.os.fsync", fail)
+        for _ in range(2):
+            with pytest.raises(JournalWriteError) as raised:
+                journal.append(terminated())
+            assert not isinstance(raised.value, NoRoomError)
+
+
+def test_a_torn_line_stays_until_something_is_written_in_its_place(path: Path) -> None:
+    write(path, run_started(), began())
+    whole = path.read_bytes()
+    path.write_bytes(whole + b"torn")
+
+    with JournalWriter(path) as journal:
+        assert journal.torn_bytes == 4
+        assert path.read_bytes() == whole + b"torn"
+        journal.append(terminated())
+        assert journal.torn_bytes == 0
+
+    assert path.read_bytes().startswith(whole + b"{")
+    check_chain(path)
+
+
+@given(events=st.lists(st.sampled_from(ALL_KINDS), max_size=8), data=st.data())
+def test_any_beginning_of_any_journal_is_readable_and_can_be_continued(
+    tmp_path_factory: pytest.TempPathFactory, events: list[Event], data: st.DataObject
+) -> None:
+    path = tmp_path_factory.mktemp("prefix") / "journal.jsonl"
+    written = write(path, *events)
+    whole = path.read_bytes()
+    cut = data.draw(st.integers(0, len(whole)))
+    path.write_bytes(whole[:cut])
+
+    kept = whole[:cut].count(b"\n")
+    assert list(read_journal(path)) == written[:kept]
+    again = write(path, *ALL_KINDS)
+
+    assert list(read_journal(path)) == written[:kept] + again
+    check_chain(path)
 
 
 class Short(FileIO):
@@ -309,8 +411,11 @@ def test_what_must_survive_a_power_cut_is_synced_and_a_turn_is_not(
     monkeypatch.setattr("runner.journal.os.fsync", synced.append)
     counts = []
     with JournalWriter(path) as journal:
+        synced.clear()  # the directory, for the name of a new file
         for event in (run_started(), began(), turn(), retried(), terminated(), unfinished(), ended()):
             journal.append(event)
             counts.append(len(synced))
+        journal.append(run_resumed())
 
     assert counts == [1, 1, 1, 1, 2, 3, 4]
+    assert len(synced) == 5

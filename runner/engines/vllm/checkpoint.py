@@ -4,6 +4,7 @@ import importlib
 import json
 import re
 import struct
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,23 +22,33 @@ _LARGEST_HEADER_BYTES = 100 * 1024 * 1024
 """The format's own limit; a larger number is no header."""
 
 
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint that is here already. `commit` is the hub's, None where nobody knows it."""
+
+    directory: Path
+    commit: str | None
+
+
 def is_hub_id(model: str) -> bool:
     """Say whether `model` names a repository of the Hugging Face hub and not a directory here."""
     return _HUB_ID.fullmatch(model) is not None and not Path(model).is_dir()
 
 
-async def find_checkpoint(model: str, revision: str | None) -> Path:
-    """Return the checkpoint's directory, fetched from the hub first where it is one of the hub's.
+async def find_checkpoint(model: str, revision: str | None) -> Checkpoint:
+    """Return the checkpoint, fetched from the hub first where it is one of the hub's.
 
     Raises `UserError` where it is missing or incomplete.
     """
     if is_hub_id(model):
         # Gigabytes: whoever stops the run does not wait for them, and what has come stays in the hub's cache.
         directory = await run_sync(_fetch, model, revision, abandon_on_cancel=True)
+        # The cache names a directory by its commit, which is what a branch's name meant at that moment.
+        found = Checkpoint(directory, directory.name)
     else:
-        directory = await run_sync(Path(model).absolute)
-    await run_sync(check_checkpoint, directory)
-    return directory
+        found = Checkpoint(await run_sync(Path(model).absolute), None)
+    await run_sync(check_checkpoint, found.directory)
+    return found
 
 
 def _fetch(model: str, revision: str | None) -> Path:

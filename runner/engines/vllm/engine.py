@@ -17,7 +17,7 @@ from typing_extensions import override
 from runner.engines.base import EngineUnavailableError, Prompt
 from runner.engines.dispatch import Dispatcher
 from runner.engines.pool import EnginePool, RestartPolicy
-from runner.engines.vllm.checkpoint import find_checkpoint, is_hub_id, read_config
+from runner.engines.vllm.checkpoint import Checkpoint, check_checkpoint, find_checkpoint, read_config
 from runner.engines.vllm.fit import EngineFit
 from runner.engines.vllm.gpu import visible_gpus
 from runner.engines.vllm.ray_runtime import RayRuntime
@@ -36,11 +36,17 @@ class VllmEngine(EnginePool):
     """Serves a checkpoint with vLLM engines in Ray actors."""
 
     def __init__(
-        self, settings: VllmSettings, *, fit: EngineFit | None = None, log_dir: Path | None = None
+        self,
+        settings: VllmSettings,
+        *,
+        fit: EngineFit | None = None,
+        checkpoint: Checkpoint | None = None,
+        log_dir: Path | None = None,
     ) -> None:
         """Nothing is started or read. Without `log_dir` engines write into a temporary directory.
 
-        `fit` takes the place of the settings that were fitted to this machine.
+        `fit` takes the place of the settings that were fitted to this machine; `checkpoint` is where the
+        settings' model was fetched to, looked for otherwise.
         """
         settings = settings if fit is None else fit.applied(settings)
         self.fit = fit
@@ -49,7 +55,7 @@ class VllmEngine(EnginePool):
         self._own_log_dir: Path | None = None
         self._runtime = RayRuntime(gpus=0 if settings.device is Device.CPU else None)
         self._renderer: ChatRenderer | None = None
-        self._directory: Path | None = None
+        self._checkpoint = checkpoint
         locks = StartLocks()
         placing = ReplicaSettings(
             gpu_fraction=0.0 if settings.device is Device.CPU else settings.gpu_fraction,
@@ -75,14 +81,18 @@ class VllmEngine(EnginePool):
         check_packages()
         if self._runtime.is_own:
             check_gpus(self._settings, await run_sync(lambda: len(visible_gpus())), "here")
-        self._directory = await find_checkpoint(self._settings.model, self._settings.revision)
-        self._renderer = await ChatRenderer.load(self._directory)
+        if self._checkpoint is None:
+            self._checkpoint = await find_checkpoint(self._settings.model, self._settings.revision)
+        else:
+            await run_sync(check_checkpoint, self._checkpoint.directory)
+        directory = self._checkpoint.directory.absolute()
+        self._renderer = await ChatRenderer.load(directory)
         if self._log_dir is None:
             self._own_log_dir = Path(tempfile.mkdtemp(prefix="recount-engines-"))
         log_dir = self._log_dir or self._own_log_dir or Path()
         for one in self._replicas:
             path = log_dir.absolute() / f"{one.name}.log"
-            one.config = replace(one.config, model=str(self._directory), log_path=str(path))
+            one.config = replace(one.config, model=str(directory), log_path=str(path))
         await self._runtime.start()
         if not self._runtime.is_own:
             resources = await self._runtime.call(self._runtime.ray.cluster_resources)
@@ -116,7 +126,7 @@ class VllmEngine(EnginePool):
             "kind": "vllm",
             **settings,
             "device": self._settings.device.value,
-            "commit": self._commit(),
+            "commit": None if self._checkpoint is None else self._checkpoint.commit,
             "engine_seeds": [one.config.seed for one in self._replicas],
             "versions": {
                 name: sorted({getattr(one, name) for one in facts})
@@ -129,15 +139,10 @@ class VllmEngine(EnginePool):
             else {"engines": self.fit.line, "differs": list(self.fit.differs)},
         }
 
-    def _commit(self) -> str | None:
-        """Return the hub's commit that was fetched: what a branch's name meant at that moment."""
-        if self._directory is None or not is_hub_id(self._settings.model):
-            return None
-        return self._directory.name
-
     @override
     def deviations(self) -> tuple[str, ...]:
-        model_type = "" if self._directory is None else str(read_config(self._directory).get("model_type"))
+        found = self._checkpoint
+        model_type = "" if found is None else str(read_config(found.directory).get("model_type"))
         return deviations_of(_engine_config(self._settings, 0), self._facts, model_type)
 
 

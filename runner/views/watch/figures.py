@@ -1,13 +1,12 @@
 """Means with an interval, and numbers as the viewer writes them. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from math import isfinite, sqrt
+from math import isfinite
 
-from runner.results.aggregate import ScoredRow, standard_error_within_problems
+from runner.results.aggregate import ScoredRow
+from runner.statistics import Interval, RunningMean
 
-Z_95 = 1.959964
-"""Of the 95 % interval."""
 _MINUTE_S = 60
 _HOUR_S = 3600
 _LONGEST_S = 1e7
@@ -16,39 +15,27 @@ _LONGEST_S = 1e7
 
 @dataclass(frozen=True)
 class Mean:
-    """A mean and its 95 % interval. `within_problems` says which: see `mean_with_interval`."""
+    """A mean and its 95 % interval."""
 
     value: float
-    low: float
-    high: float
-    within_problems: bool
+    interval: Interval
 
 
-def mean_with_interval(rows: Sequence[ScoredRow]) -> Mean | None:
-    """Return the mean score so far with its interval; None while nothing is scored.
-
-    Where every problem has two samples or more, the interval is for fresh samples of the same problems, as
-    in results. Before that nothing tells the spread within problems, and the interval is Wilson's for
-    independent trajectories, which is wider: a hint for a running run, never a result.
-    """
-    if not rows:
-        return None
-    count = len(rows)
-    value = sum(row.score for row in rows) / count
-    error = standard_error_within_problems(rows)
-    if error is not None:
-        return Mean(value, max(value - Z_95 * error, 0.0), min(value + Z_95 * error, 1.0), True)
-    share = min(max(value, 0.0), 1.0)
-    middle = (share + Z_95**2 / (2 * count)) / (1 + Z_95**2 / count)
-    half = Z_95 / (1 + Z_95**2 / count) * sqrt(share * (1 - share) / count + Z_95**2 / (4 * count**2))
-    return Mean(value, max(middle - half, 0.0), min(middle + half, 1.0), False)
+def mean_with_interval(rows: Iterable[ScoredRow]) -> Mean | None:
+    """Return the mean score so far, its interval as every display has it; None while nothing is scored."""
+    running = RunningMean()
+    for row in rows:
+        running.add(row.problem_id, row.score)
+    value, interval = running.value, running.interval()
+    return None if value is None or interval is None else Mean(value, interval)
 
 
 def mean_text(mean: Mean | None) -> str:
     """Return `0.725 [0.57, 0.87]`; a `~` before the interval of independent trajectories."""
     if mean is None:
         return "-"
-    return f"{mean.value:.3f} {'' if mean.within_problems else '~'}[{mean.low:.2f}, {mean.high:.2f}]"
+    hint = "~" if mean.interval.is_hint else ""
+    return f"{mean.value:.3f} {hint}[{mean.interval.low:.2f}, {mean.interval.high:.2f}]"
 
 
 def duration_text(duration_s: float | None) -> str:

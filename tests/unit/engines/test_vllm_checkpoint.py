@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.engines.vllm.checkpoint import check_checkpoint, find_checkpoint, is_hub_id
+from runner.engines.vllm.checkpoint import Checkpoint, check_checkpoint, find_checkpoint, is_hub_id
 from runner.errors import UserError
 
 
@@ -114,4 +114,4 @@ async def test_a_relative_directory_is_made_absolute(
 ) -> None:
     monkeypatch.chdir(checkpoint.parent)
 
-    assert await find_checkpoint("model", None) == checkpoint
+    assert await find_checkpoint("model", None) == Checkpoint(checkpoint, None)

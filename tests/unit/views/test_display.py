@@ -72,7 +72,7 @@ def until(condition: Callable[[], bool]) -> None:
 def test_frames_follow_the_run() -> None:
     terminal = Recorder()
     with shown_on(terminal) as display:
-        until(lambda: b"starting" in terminal.data)
+        until(lambda: b"checking" in terminal.data)
         display(run_started("p0", "p1", at=time.time()))
         display(began())
         display(terminated(at=time.time()))

@@ -31,7 +31,7 @@ def test_a_data_set_counts_scored_and_given_up_trajectories_apart() -> None:
     )
 
     tally = state.tallies["set"]
-    assert (tally.planned, tally.scored, tally.tried, tally.score_sum) == (3, 1, 2, 1.0)
+    assert (tally.planned, tally.scored, tally.tried, tally.mean.value) == (3, 1, 2, 1.0)
     assert (state.planned, state.tried, state.unfinished) == (3, 2, 1)
     assert state.terminations == {Termination.FINAL_ANSWER.value: 1}
     assert [one.key.problem_id for one in state.running] == ["p2"]

@@ -50,21 +50,3 @@ def test_counts(value: float | None, expected: str) -> None:
 @given(st.integers(0, 10**14))
 def test_a_count_is_short(value: int) -> None:
     assert len(words.count(value)) <= 5
-
-
-@given(st.integers(1, 500), st.floats(0, 1))
-def test_the_interval_holds_the_mean_and_is_one_of_scores(ended: int, mean: float) -> None:
-    interval = words.wilson(mean * ended, ended)
-
-    assert interval is not None
-    assert 0.0 <= interval[0] <= mean + 1e-9
-    assert mean - 1e-9 <= interval[1] <= 1.0
-
-
-def test_the_interval_is_wilson_s() -> None:
-    """Of 7 of 10, as published tables have it."""
-    interval = words.wilson(7.0, 10)
-
-    assert interval is not None
-    assert interval == (pytest.approx(0.3968, abs=1e-4), pytest.approx(0.8922, abs=1e-4))
-    assert words.wilson(0.0, 0) is None

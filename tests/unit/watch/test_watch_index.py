@@ -232,9 +232,9 @@ def test_the_interval_is_that_of_fresh_samples_once_every_problem_has_two() -> N
     whole = index_of(*events).mean("set")
 
     assert early is not None
-    assert (early.value, early.within_problems) == (1.0, False)
-    assert early.low < 0.5
+    assert (early.value, early.interval.is_hint) == (1.0, True)
+    assert early.interval.low < 0.5
     assert whole is not None
-    assert (whole.value, whole.within_problems, whole.high) == (0.75, True, 1.0)
-    assert whole.low == pytest.approx(0.75 - 1.959964 * 0.25)
+    assert (whole.value, whole.interval.is_hint, whole.interval.high) == (0.75, False, 1.0)
+    assert whole.interval.low == pytest.approx(0.75 - 1.959964 * 0.25)
     assert mean_with_interval([]) is None

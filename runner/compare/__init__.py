@@ -1,0 +1,1 @@
+"""Runs held against one another, paired by problem and sample."""

@@ -1,0 +1,1 @@
+"""A run in the formats of others. The run itself is left as it is."""

@@ -1,0 +1,69 @@
+"""The grader over math-verify itself: what it takes for equal, and what becomes of hostile answers."""
+
+import pytest
+from support.extras import needs
+
+from runner.rescore.grader import Pair, grade_all
+from runner.rescore.model import Failure, Grade, GradeLimits
+
+pytestmark = [pytest.mark.anyio, needs("math_verify")]
+LIMITS = GradeLimits(wall_s=20.0)
+
+
+async def graded(*pairs: Pair, limits: GradeLimits = LIMITS) -> list[Grade]:
+    grades, _ = await grade_all(pairs, limits, graders=1)
+    return [grades[pair] for pair in pairs]
+
+
+async def test_equal_mathematics_is_equal_however_it_is_written() -> None:
+    pairs = [
+        ("\\frac{5}{24}", "5/24"),
+        ("10/48", "5/24"),
+        ("1,000", "1000"),
+        ("2\\sqrt{3}", "\\sqrt{12}"),
+        ("\\sqrt{12}", "2\\sqrt{3}"),
+        ("0.5", "1/2"),
+        ("x=5", "5"),
+        ("$3$", "3"),
+        ("\\boxed{7}", "7"),
+        ("{2,1}", "{1,2}"),
+    ]
+
+    assert [grade.score for grade in await graded(*pairs)] == [1.0] * len(pairs)
+
+
+async def test_other_mathematics_is_wrong_and_says_what_it_was_read_as() -> None:
+    pairs = [("0.2083", "5/24"), ("2\\sqrt{3}", "2"), ("[0,1]", "(0,1)"), ("8.602", "\\sqrt{74}")]
+    found = await graded(*pairs)
+
+    assert [(grade.score, grade.method) for grade in found] == [(0.0, "math_verify")] * len(pairs)
+    assert found[1].read_answer == "2\\sqrt{3}"
+
+
+async def test_an_answer_without_mathematics_is_wrong_and_says_so() -> None:
+    (grade,) = await graded(("\x00", "3"))
+
+    assert (grade.score, grade.method) == (0.0, "math_verify_unreadable_answer")
+
+
+async def test_a_gold_answer_that_cannot_be_read_is_an_error() -> None:
+    (grade,) = await graded(("3", ""))
+
+    assert (grade.score, grade.failure) == (None, Failure.GOLD)
+
+
+async def test_hostile_answers_are_errors_and_the_next_is_graded() -> None:
+    limits = GradeLimits(wall_s=3.0)
+    hostile = ["9^{9^{9}}", "x" * 1_000_000, "{" * 50_000 + "}" * 50_000, "(x+1)^{3000}"]
+    *failures, last = await graded(*((one, "3") for one in hostile), ("3", "3"), limits=limits)
+
+    assert [grade.score for grade in failures] == [None] * len(hostile)
+    assert {grade.failure for grade in failures} <= {Failure.TIMEOUT, Failure.MEMORY, Failure.CRASH}
+    assert last.score == 1.0
+
+
+async def test_an_answer_that_needs_more_memory_than_there_is_is_an_error_and_no_zero() -> None:
+    limits = GradeLimits(wall_s=20.0, memory_bytes=400 << 20)
+    (grade,) = await graded(("10^{10^{10}}", "3"), limits=limits)
+
+    assert (grade.score, grade.failure) in {(None, Failure.MEMORY), (None, Failure.TIMEOUT)}

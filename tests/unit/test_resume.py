@@ -1,0 +1,509 @@
+"""A run that stopped goes on: with exactly what is missing, and to the same results."""
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.builders import answer, bash, write_lines, write_profile
+from support.fake_engine import FakeEngine
+from support.fake_sandbox import FakeSandbox
+from support.stopping import comparable, go_on, lines_of, start, start_killed
+from typing_extensions import override
+
+from runner.engines.base import EngineUnavailableError, GenerationRequest, TrajectoryKey
+from runner.errors import ExitCode, UserError
+from runner.events import EndReason, Event, RunResumed, Terminated, TrajectoryStarted, TurnDone
+from runner.journal import JOURNAL_NAME, JournalError, JournalWriter, read_journal, read_state
+from runner.logs import LOG_NAME
+from runner.plan import Plan, make_plan
+from runner.results.bundle import check_bundle, write_bundle
+from runner.results.check import check_run
+from runner.resume import open_resumption
+from runner.run import RunOutcome, write_results
+
+pytestmark = pytest.mark.anyio
+ENGINE = {"kind": "openai", "model": "served", "base_urls": ["http://127.0.0.1:9/v1"]}
+IDS = ("p0", "p1", "p2", "p3")
+
+
+def plan_for(
+    tmp_path: Path, *ids: str, samples: int = 2, extra: str = "", overrides: dict[str, Any] | None = None
+) -> Plan:
+    problems = dict.fromkeys(ids or IDS, "42")
+    profile = write_profile(tmp_path / "in", ENGINE, problems=problems, samples=samples, extra=extra)
+    return make_plan(str(profile), overrides=overrides or {})
+
+
+def solve(request: GenerationRequest) -> str:
+    """Two commands, then an answer that is wrong for p1."""
+    if request.turn < 2:
+        return bash(f"echo {request.turn}")
+    return answer("41" if request.key.problem_id == "p1" else "42")
+
+
+def one_at_a_time(tmp_path: Path, *ids: str, **how: Any) -> Plan:
+    return plan_for(tmp_path, *ids, extra="[concurrency]\ntrajectories = 1\n", **how)
+
+
+def cut_journal(run_dir: Path, lines: int, torn: bytes = b"") -> None:
+    """Leave the journal's first lines and a torn one, as a process that was killed there would."""
+    (run_dir / JOURNAL_NAME).write_bytes(b"".join(lines_of(run_dir)[:lines]) + torn)
+
+
+async def test_a_killed_run_goes_on_to_the_results_of_one_that_was_not(tmp_path: Path) -> None:
+    plan = plan_for(tmp_path)
+    whole = await start(tmp_path, plan, FakeEngine(solve), run_id="whole")
+    run_dir = await start_killed(tmp_path, plan, FakeEngine(solve), 30)
+
+    outcome = await go_on(run_dir, plan, FakeEngine(solve))
+
+    assert (outcome.reason, outcome.exit_code) == (EndReason.COMPLETE, ExitCode.OK)
+    assert comparable(outcome.results) == comparable(whole.results)
+    assert len(outcome.results["timings"]["parts"]) == 2
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Plan, RunOutcome]:
+    """A run that nothing disturbed, one trajectory after another."""
+    import anyio  # noqa: PLC0415 - a fixture of a module has no loop of its own
+
+    directory = tmp_path_factory.mktemp("whole")
+    plan = one_at_a_time(directory, "p0", "p1", samples=1)
+    outcome = anyio.run(lambda: start(directory, plan, FakeEngine(solve), run_id="whole"))
+    return directory, plan, outcome
+
+
+@pytest.mark.parametrize("lines", range(1, 12))
+async def test_wherever_the_journal_ends_the_run_goes_on_to_the_same_results(
+    tmp_path: Path, whole: tuple[Path, Plan, RunOutcome], lines: int
+) -> None:
+    _, plan, undisturbed = whole
+    run_dir = tmp_path / "run"
+    run_dir.mkdir()
+    (run_dir / JOURNAL_NAME).write_bytes(b"".join(lines_of(undisturbed.run_dir)[:lines]) + b'{"type":"tu')
+
+    outcome = await go_on(run_dir, plan, FakeEngine(solve))
+
+    assert comparable(outcome.results) == comparable(undisturbed.results)
+    assert check_run(run_dir).differences == []
+
+
+async def test_only_what_has_no_score_is_run_again(tmp_path: Path) -> None:
+    plan = one_at_a_time(tmp_path, samples=1)
+    await start(tmp_path, plan, FakeEngine(solve))
+    run_dir = tmp_path / "results" / "run"
+    first_two = 1 + 2 * 5
+    cut_journal(run_dir, first_two + 2)
+    before = lines_of(run_dir)
+
+    engine = FakeEngine(solve)
+    await go_on(run_dir, plan, engine)
+
+    assert {request.key.problem_id for request in engine.requests} == {"p2", "p3"}
+    assert lines_of(run_dir)[: len(before)] == before
+    ends = Counter(one.key for one in read_journal(run_dir / JOURNAL_NAME) if isinstance(one, Terminated))
+    assert ends == {TrajectoryKey("set", one, 0): 1 for one in IDS}
+
+
+async def test_a_trajectory_cut_in_the_middle_starts_at_its_first_turn_with_its_seeds(tmp_path: Path) -> None:
+    plan = one_at_a_time(tmp_path, "p0", samples=1)
+    await start(tmp_path, plan, FakeEngine(solve))
+    run_dir = tmp_path / "results" / "run"
+    before = [one for one in read_journal(run_dir / JOURNAL_NAME) if isinstance(one, TurnDone)]
+    cut_journal(run_dir, 4)
+
+    engine = FakeEngine(solve)
+    outcome = await go_on(run_dir, plan, engine)
+
+    assert [(one.turn, one.seed, one.attempt) for one in engine.requests] == [
+        (one.turn, one.seeds[0], 1) for one in before
+    ]
+    (record,) = outcome.results["datasets"]["set"]["trajectories"]
+    assert (record["attempts"], len(record["react_steps"])) == (1, 2)
+    assert outcome.results["datasets"]["set"]["infrastructure_retries"] == 0
+
+
+async def test_the_journal_says_when_the_run_went_on_and_what_it_found(tmp_path: Path) -> None:
+    plan = one_at_a_time(tmp_path, "p0", "p1", "p2", samples=1)
+    await start(tmp_path, plan, FakeEngine(solve))
+    run_dir = tmp_path / "results" / "run"
+    cut_journal(run_dir, 1 + 5 + 3, torn=b'{"type":"turn","assist')
+    lines = len(lines_of(run_dir)) - 1
+
+    await go_on(run_dir, plan, FakeEngine(solve))
+
+    resumed = list(read_journal(run_dir / JOURNAL_NAME))[lines]
+    assert isinstance(resumed, RunResumed)
+    found = resumed.resumed
+    assert (found.part, found.missing, found.given_up, found.torn_bytes) == (2, 2, 0, 22)
+    assert [(one.problem_id, one.turns) for one in found.cut] == [("p1", 2)]
+    assert resumed.provenance is not None
+    assert resumed.provenance.versions["python"]
+
+
+async def test_a_resumed_run_and_its_bundle_verify(tmp_path: Path) -> None:
+    plan = plan_for(tmp_path)
+    run_dir = await start_killed(tmp_path, plan, FakeEngine(solve), 14)
+    with (run_dir / JOURNAL_NAME).open("ab") as file:
+        file.write(b'{"torn')
+    await go_on(run_dir, plan, FakeEngine(solve))
+    write_bundle(run_dir, tmp_path / "one.zip")
+
+    assert check_run(run_dir).differences == []
+    assert check_bundle(tmp_path / "one.zip").differences == []
+
+
+def dead_for(problem_id: str) -> Callable[[GenerationRequest], str]:
+    def say(request: GenerationRequest) -> str:
+        if request.key.problem_id == problem_id:
+            raise EngineUnavailableError("the engine is dead")
+        return solve(request)
+
+    return say
+
+
+async def test_what_was_given_up_is_finished_by_a_resume_with_all_attempts_again(tmp_path: Path) -> None:
+    plan = plan_for(tmp_path, "p0", "p1", samples=1)
+    first = await start(tmp_path, plan, FakeEngine(dead_for("p1")))
+    assert (first.reason, first.exit_code) == (EndReason.INCOMPLETE, ExitCode.INCOMPLETE)
+    deaths = 2
+    engine = FakeEngine(solve)
+
+    def dies_twice(request: GenerationRequest) -> str:
+        nonlocal deaths
+        deaths -= 1
+        if deaths >= 0:
+            raise EngineUnavailableError("dead once more")
+        return solve(request)
+
+    engine.on_turn = dies_twice
+    outcome = await go_on(first.run_dir, plan, engine)
+
+    assert (outcome.reason, outcome.exit_code) == (EndReason.COMPLETE, ExitCode.OK)
+    assert {one.key.problem_id for one in engine.requests} == {"p1"}
+    assert outcome.results["datasets"]["set"]["unfinished"] == []
+    assert outcome.results["datasets"]["set"]["infrastructure_retries"] == 4
+    assert check_run(first.run_dir).differences == []
+
+
+async def test_what_stays_unfinished_tells_its_cause_and_all_its_attempts(tmp_path: Path) -> None:
+    plan = plan_for(tmp_path, "p0", "p1", samples=1)
+    first = await start(tmp_path, plan, FakeEngine(dead_for("p1")))
+    outcome = await go_on(first.run_dir, plan, FakeEngine(dead_for("p1")))
+
+    (one,) = outcome.results["datasets"]["set"]["unfinished"]
+    assert outcome.exit_code is ExitCode.INCOMPLETE
+    assert (one["task_id"], one["attempts"]) == ("p1", 6)
+    assert "the engine is dead" in one["cause"]
+    assert outcome.results["complete"] is False
+
+
+async def test_a_run_stopped_before_it_tries_again_still_says_why_it_gave_up(tmp_path: Path) -> None:
+    plan = one_at_a_time(tmp_path, "p0", "p1", samples=1)
+    first = await start(tmp_path, plan, FakeEngine(dead_for("p1")))
+    before = len(lines_of(first.run_dir))
+    await go_on(first.run_dir, plan, FakeEngine(solve))
+    cut_journal(first.run_dir, before + 1)
+
+    killed = write_results(first.run_dir)
+
+    (one,) = killed.results["datasets"]["set"]["unfinished"]
+    assert (one["attempts"], "the engine is dead" in one["cause"]) == (3, True)
+    assert not read_state(first.run_dir / JOURNAL_NAME).all_tried
+
+
+async def test_the_last_lines_of_the_log_stand_beside_what_is_unfinished(tmp_path: Path) -> None:
+    plan = plan_for(tmp_path, "p0", samples=1)
+
+    def write_log(event: Event) -> None:
+        if event.type == "run_started":  # type: ignore[attr-defined]
+            write_lines(tmp_path / "results" / "run" / LOG_NAME, [f"line {n}" for n in range(50)])
+
+    outcome = await start(tmp_path, plan, FakeEngine(dead_for("p0")), listener=write_log)
+
+    (one,) = outcome.results["datasets"]["set"]["unfinished"]
+    assert one["log"] == [f'"line {n}"' for n in range(30, 50)]
+
+
+async def test_several_parts_are_one_run_whose_pauses_are_no_work(tmp_path: Path) -> None:
+    plan = one_at_a_time(tmp_path, samples=1)
+    await start(tmp_path, plan, FakeEngine(solve))
+    run_dir = tmp_path / "results" / "run"
+    for lines in (8, 14, 21):
+        cut_journal(run_dir, lines)
+        await go_on(run_dir, plan, FakeEngine(solve))
+
+    timings = write_results(run_dir).results["timings"]
+    assert [one["resumed"] is None for one in timings["parts"]] == [True, False, False, False]
+    assert timings["wall_s"] == pytest.approx(sum(one["wall_s"] for one in timings["parts"]), abs=0.01)
+    gaps = [
+        after["started_at"] - before["ended_at"]
+        for before, after in zip(timings["parts"], timings["parts"][1:], strict=False)
+    ]
+    assert timings["paused_s"] == pytest.approx(sum(gaps), abs=0.01)
+
+
+@pytest.mark.parametrize("lines_from_the_end", [0, 1])
+async def test_a_run_that_lacks_only_its_end_gets_it_without_engine_or_sandbox(
+    tmp_path: Path, lines_from_the_end: int
+) -> None:
+    plan = plan_for(tmp_path, "p0", samples=1)
+    first = await start(tmp_path, plan, FakeEngine(solve))
+    cut_journal(first.run_dir, len(lines_of(first.run_dir)) - lines_from_the_end)
+    (first.run_dir / "evaluation_results.json").unlink()
+    engine, sandbox = FakeEngine(solve), FakeSandbox()
+
+    outcome = await go_on(first.run_dir, plan, engine, sandbox=sandbox)
+
+    assert (outcome.reason, outcome.results["complete"]) == (EndReason.COMPLETE, True)
+    assert (engine.started, sandbox.entered) == (0, 0)
+    assert comparable(outcome.results) == comparable(first.results)
+    assert check_run(first.run_dir).differences == []
+
+
+async def test_an_end_that_is_added_leaves_the_log_of_before_alone(tmp_path: Path) -> None:
+    plan = plan_for(tmp_path, "p0", samples=1)
+    first = await start(tmp_path, plan, FakeEngine(solve))
+    cut_journal(first.run_dir, len(lines_of(first.run_dir)) - 1)
+    (first.run_dir / LOG_NAME).write_text("of the first part")
+
+    await go_on(first.run_dir, plan, FakeEngine(solve))
+
+    assert (first.run_dir / "runner.part1.log").read_text() == "of the first part"
+
+
+async def test_what_a_kill_left_half_written_is_gone_and_the_log_of_before_is_kept(tmp_path: Path) -> None:
+    plan = plan_for(tmp_path)
+    run_dir = await start_killed(tmp_path, plan, FakeEngine(solve), 14)
+    (run_dir / "traces").mkdir(exist_ok=True)
+    (run_dir / ".evaluation_results.json.a1b2c3_d").write_text("{")
+    (run_dir / "traces" / ".set_0000_p0_sample00.md.abcdefgh").write_text("#")
+    (run_dir / LOG_NAME).write_text("of the first part")
+
+    await go_on(run_dir, plan, FakeEngine(solve))
+
+    assert not list(run_dir.rglob(".*"))
+    assert (run_dir / "runner.part1.log").read_text() == "of the first part"
+    assert check_run(run_dir).differences == []
+
+
+async def test_a_display_is_told_of_all_that_was_before_the_run_goes_on(tmp_path: Path) -> None:
+    plan = plan_for(tmp_path)
+    run_dir = await start_killed(tmp_path, plan, FakeEngine(solve), 14)
+    before = list(read_journal(run_dir / JOURNAL_NAME))
+    seen: list[Event] = []
+
+    with open_resumption(run_dir) as resumption:
+        resumption.catch_up = seen.extend
+        await start(tmp_path, plan, FakeEngine(solve), listener=seen.append, resumption=resumption)
+
+    assert seen[: len(before)] == before
+    assert seen == list(read_journal(run_dir / JOURNAL_NAME))
+
+
+class Other(FakeEngine):
+    """An engine that tells of itself what the test says."""
+
+    def __init__(self, **told: object) -> None:
+        super().__init__(solve)
+        self._told = told
+
+    @override
+    def identity(self) -> dict[str, object]:
+        return {"kind": "fake", **self._told}
+
+
+class OtherSandbox(FakeSandbox):
+    """A sandbox that tells of itself what the test says."""
+
+    def __init__(self, **told: str) -> None:
+        super().__init__()
+        self._told = told
+
+    @override
+    async def identity(self) -> dict[str, str]:
+        return {"kind": "fake", **self._told}
+
+
+def pinned(plan: Plan, **changes: Any) -> Plan:
+    return replace(plan, **changes)
+
+
+def with_other_problem(tmp_path: Path) -> Plan:
+    plan_for(tmp_path)
+    rows = [{"id": one, "question": "Another?", "answer": "42"} for one in IDS]
+    write_lines(tmp_path / "in" / "set.jsonl", rows)
+    return make_plan(str(tmp_path / "in" / "profile.toml"))
+
+
+def with_other_pack(tmp_path: Path) -> Plan:
+    plan_for(tmp_path)
+    pack = tmp_path / "in" / "pack.json"
+    pack.write_text(json.dumps(json.loads(pack.read_text()) | {"system_prompt": "Guess."}))
+    return make_plan(str(tmp_path / "in" / "profile.toml"))
+
+
+@pytest.mark.parametrize(
+    ("other", "named"),
+    [
+        (lambda path: plan_for(path, samples=3), "samples: then 2, now 3"),
+        (lambda path: plan_for(path, overrides={"limits.max_turns": 3}), "limits.max_turns: then 4, now 3"),
+        (lambda path: plan_for(path, overrides={"sampling.top_k": 1}), "sampling.top_k: then 40, now 1"),
+        (lambda path: plan_for(path, overrides={"engine.model": "b"}), "engine.model: then served, now b"),
+        (with_other_problem, "data set set SHA-256: then "),
+        (with_other_pack, "protocol pack_sha256: then "),
+    ],
+    ids=["samples", "limit", "sampling", "model", "data set", "pack"],
+)
+async def test_another_profile_or_other_files_are_refused_with_a_diff(
+    tmp_path: Path, other: Callable[[Path], Plan], named: str
+) -> None:
+    run_dir = await start_killed(tmp_path, plan_for(tmp_path), FakeEngine(solve), 14)
+    before = {path: path.read_bytes() for path in run_dir.rglob("*") if path.is_file()}
+    engine = FakeEngine(solve)
+
+    with pytest.raises(UserError) as raised:
+        await go_on(run_dir, other(tmp_path), engine)
+
+    assert named in raised.value.message
+    assert "start a new run" in (raised.value.remedy or "")
+    assert raised.value.exit_code is ExitCode.BAD_INPUT
+    assert engine.started == 0
+    assert {path: path.read_bytes() for path in run_dir.rglob("*") if path.is_file()} == before
+
+
+async def test_another_sandbox_is_refused_before_engines_start(tmp_path: Path) -> None:
+    plan = plan_for(tmp_path)
+    same = {"image_contents_sha256": "a" * 64, "policy_sha256": "b" * 64, "kernel": "5.15", "image_id": "1"}
+    run_dir = await start_killed(tmp_path, plan, FakeEngine(solve), 14, sandbox=OtherSandbox(**same))
+    engine = FakeEngine(solve)
+
+    for name in ("image_contents_sha256", "policy_sha256"):
+        with pytest.raises(UserError, match=f"sandbox {name}: then .*, now c"):
+            await go_on(run_dir, plan, engine, sandbox=OtherSandbox(**same | {name: "c" * 64}))
+    assert engine.started == 0
+
+    rebuilt = OtherSandbox(**same | {"kernel": "6.1", "image_id": "2"})
+    outcome = await go_on(run_dir, plan, engine, sandbox=rebuilt)
+    (resumed,) = [one for one in read_journal(run_dir / JOURNAL_NAME) if isinstance(one, RunResumed)]
+    assert outcome.reason is EndReason.COMPLETE
+    assert resumed.resumed.differs == (
+        "sandbox kernel: then 5.15, now 6.1",
+        "sandbox image_id: then 1, now 2",
+    )
+
+
+async def test_another_engine_is_refused_and_more_of_the_same_is_not(tmp_path: Path) -> None:
+    plan = plan_for(tmp_path)
+    told = {"commit": "one", "dtype": "bfloat16", "engines": 4, "versions": {"vllm": ["0.19"], "ray": ["2"]}}
+    run_dir = await start_killed(tmp_path, plan, Other(**told), 14)
+
+    for changed, named in (
+        ({"commit": "two"}, "engine commit: then one, now two"),
+        ({"dtype": "float16"}, "engine dtype: then bfloat16, now float16"),
+        ({"versions": {"vllm": ["0.20"], "ray": ["2"]}}, "engine versions.vllm: "),
+        ({"invented": 1}, "engine invented: then nothing, now 1"),
+    ):
+        with pytest.raises(UserError, match=named):
+            await go_on(run_dir, plan, Other(**told | changed))
+
+    outcome = await go_on(run_dir, plan, Other(**told | {"engines": 8}))
+    (resumed,) = [one for one in read_journal(run_dir / JOURNAL_NAME) if isinstance(one, RunResumed)]
+    assert outcome.reason is EndReason.COMPLETE
+    assert resumed.resumed.differs == ("engine engines: then 4, now 8",)
+
+
+async def test_more_at_once_and_more_retries_are_no_other_run(tmp_path: Path) -> None:
+    run_dir = await start_killed(tmp_path, plan_for(tmp_path), FakeEngine(solve), 14)
+    other = plan_for(tmp_path, overrides={"concurrency.trajectories": 2, "retry.attempts": 9})
+
+    outcome = await go_on(run_dir, other, FakeEngine(solve))
+
+    assert outcome.reason is EndReason.COMPLETE
+    assert outcome.results["timings"]["parts"][1]["resumed"]["differs"] == [
+        "concurrency.trajectories: then 64, now 2",
+        "retry.attempts: then 3, now 9",
+    ]
+
+
+async def test_what_forbids_one_part_to_be_a_reproduction_forbids_the_run(tmp_path: Path) -> None:
+    plan = plan_for(tmp_path)
+    run_dir = await start_killed(tmp_path, plan, FakeEngine(solve), 14)
+
+    class Worse(FakeEngine):
+        @override
+        def deviations(self) -> tuple[str, ...]:
+            return ("the engine is a fake", "and is ill")
+
+    outcome = await go_on(run_dir, plan, Worse(solve))
+
+    assert outcome.results["deviations"] == ["the engine is a fake", "and is ill"]
+
+
+async def test_a_run_that_is_at_work_is_refused(tmp_path: Path) -> None:
+    plan = plan_for(tmp_path)
+    run_dir = await start_killed(tmp_path, plan, FakeEngine(solve), 14)
+
+    with JournalWriter(run_dir / JOURNAL_NAME), pytest.raises(UserError, match="written by another run"):
+        await go_on(run_dir, plan, FakeEngine(solve))
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda line: line.replace(b"trajectory_started", b"trajectory_begun_"), r"journal\.jsonl:2: "),
+        (lambda line: line.replace(b'"row_index":0', b'"row_index":1'), r"journal\.jsonl:2: the line is not"),
+    ],
+    ids=["no event", "changed"],
+)
+async def test_a_damaged_journal_is_named_by_file_and_line_and_left_as_it_is(
+    tmp_path: Path, damage: Callable[[bytes], bytes], message: str
+) -> None:
+    plan = plan_for(tmp_path)
+    run_dir = await start_killed(tmp_path, plan, FakeEngine(solve), 14)
+    lines = lines_of(run_dir)
+    lines[1] = damage(lines[1])
+    (run_dir / JOURNAL_NAME).write_bytes(b"".join(lines) + b'{"torn')
+    before = (run_dir / JOURNAL_NAME).read_bytes()
+
+    with pytest.raises(JournalError, match=message) as raised:
+        await go_on(run_dir, plan, FakeEngine(solve))
+
+    assert "whole" in (raised.value.remedy or "")
+    assert (run_dir / JOURNAL_NAME).read_bytes() == before
+
+
+async def test_a_directory_without_a_journal_is_no_run_and_stays_so(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"has no journal\.jsonl"):
+        await go_on(tmp_path, plan_for(tmp_path), FakeEngine(solve))
+
+    assert not (tmp_path / JOURNAL_NAME).exists()
+
+
+async def test_a_run_that_was_killed_before_its_first_event_says_that_it_never_started(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / JOURNAL_NAME).write_bytes(b'{"type":"run_star')
+
+    with pytest.raises(JournalError, match="the run never started"):
+        await go_on(tmp_path, plan_for(tmp_path), FakeEngine(solve))
+
+
+async def test_an_interrupted_part_says_so_although_all_was_tried_before(tmp_path: Path) -> None:
+    plan = one_at_a_time(tmp_path, "p0", "p1", samples=1)
+    first = await start(tmp_path, plan, FakeEngine(dead_for("p1")))
+
+    def fail(_: GenerationRequest) -> str:
+        raise RuntimeError("a bug")
+
+    with pytest.raises(RuntimeError, match="a bug"):
+        await go_on(first.run_dir, plan, FakeEngine(fail))
+
+    results = json.loads((first.run_dir / "evaluation_results.json").read_bytes())
+    assert (results["end"], results["complete"]) == ("failed", False)
+    again = [one for one in read_journal(first.run_dir / JOURNAL_NAME) if isinstance(one, TrajectoryStarted)]
+    assert again[-1].attempt == 1
