@@ -15,6 +15,7 @@ from runner.cli import (
     evaluate,
     export,
     fetch,
+    profiles,
     report,
     sandbox,
     verify,
@@ -44,6 +45,7 @@ app.command("eval", epilog=evaluate.EPILOG)(evaluate.evaluate)
 app.command("export", epilog=export.EPILOG)(export.export)
 app.command("fetch", epilog=fetch.EPILOG)(fetch.fetch_command)
 app.command("report", epilog=report.EPILOG)(report.report)
+app.command("profiles", epilog=profiles.EPILOG)(profiles.profiles)
 app.command("watch", epilog=watch.EPILOG)(watch.watch)
 
 

@@ -27,6 +27,16 @@ class Fetching:
     allow_unverified: bool = False
     network: bool = True
 
+    def applied(self, question: Question) -> Question:
+        """Return the question as the doctor has to ask it: what is not fetched need not be to be had."""
+        if self.network and self.source is None:
+            return question
+        offline = replace(question, fetching=replace(question.fetching, offline=True), source=self.source)
+        store = question.store
+        if self.source is None and store is not None and store.missing(question.groups):
+            return replace(offline, manifest=None)  # then the files are the profile's own
+        return offline
+
 
 class Watches(Shows, Protocol):
     """What is needed of a display."""
@@ -44,11 +54,8 @@ async def gather(question: Question, fetching: Fetching, shows: Shows | None = N
     store = question.store
     if store is None:
         return None
-    settings = question.fetching
-    if not fetching.network:
-        if fetching.source is None and store.missing(question.groups):
-            return None
-        settings = replace(settings, offline=True)
+    if not fetching.network and fetching.source is None and store.missing(question.groups):
+        return None
     vllm = question.vllm
     return await fetch(
         store.manifest,
@@ -58,7 +65,7 @@ async def gather(question: Question, fetching: Fetching, shows: Shows | None = N
         revision=fetching.revision or (None if vllm is None else vllm.revision),
         allow_unverified=fetching.allow_unverified,
         listener=None if shows is None else FetchPhases(shows),
-        settings=settings,
+        settings=fetching.applied(question).fetching,
     )
 
 
@@ -96,7 +103,7 @@ class Preparation:
         ready."""
         if self._examines:
             self._shows.phase(Phase.CHECKING, "this machine")
-            self._tell(await examine(self._question, sandbox=sandbox))
+            self._tell(await examine(self._fetching.applied(self._question), sandbox=sandbox))
         artifacts = await gather(self._question, self._fetching, self._shows)
         plan = plan_of(self._asked, artifacts)
         if self._examines and artifacts is not None:

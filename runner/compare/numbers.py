@@ -56,7 +56,7 @@ def permutation_p(differences: Sequence[float]) -> tuple[float, bool]:
     chance. 1 where no problem differs; one that does not takes no part, whichever run is which.
     """
     differing = [one for one in differences if one]
-    if not differing:
+    if len(differing) < 2:  # one difference is as far from zero with either sign
         return 1.0, True
     found = stats.permutation_test(
         (np.asarray(differing, dtype=float),),

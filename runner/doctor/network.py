@@ -153,6 +153,8 @@ async def _examine_store(question: Question, store: Store, servers: Servers) -> 
         here += f", {len(stock.unhashed)} are not hashed yet (recount fetch does)"
     if stock.missing:
         here += f", {len(stock.missing)} have to be fetched"
+        if question.source is not None:
+            return ok(f"{here}, from {question.source}")
         if question.fetching.offline:
             names = ", ".join(one.path.rpartition("/")[2] for one in stock.missing[:3])
             return failed(f"{here} ({names}), and HF_HUB_OFFLINE forbids it", OFFLINE_REMEDY)

@@ -29,6 +29,8 @@ class Question:
     models_dir: Path = Path("models")
     data_dir: Path = Path("datasets")
     manifest: Manifest | None = None
+    source: Path | None = None
+    """A directory that missing files are taken from in the place of the network."""
     overrides: Mapping[str, Any] = field(default_factory=dict)
     data: Mapping[str, Path] = field(default_factory=dict)
 

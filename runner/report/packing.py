@@ -16,14 +16,14 @@ from typing import Any
 from runner.report.transcripts import Clipping, Scores, index_of, text_lengths, turns_of
 from runner.state import RunState, TrajectoryState
 
-BUDGET_BYTES = 8_500_000
+BUDGET_BYTES = 9_200_000
 """Of all transcripts in the page, as base64. The whole page is to stay under 10 MB."""
 PART_CHARS = 1_000_000
 """Of JSON in one part: so much is unpacked to show one trajectory."""
 LEAST_CHARS = 400
 """A text is not cut to less; if that is too much, the last trajectories have no turns in the page."""
 _LEVEL = 9
-_SAFETY = 0.85
+_SAFETY = 0.95
 
 
 @dataclass(frozen=True)

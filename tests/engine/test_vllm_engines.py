@@ -22,10 +22,12 @@ from runner.engines.base import (
     TrajectoryKey,
 )
 from runner.engines.reports import PoolSnapshot, ReplicaDown, ReplicaReport, ReplicaState, ReplicaUp
+from runner.engines.scripted import render_chatml
 from runner.engines.vllm.engine import VllmEngine
 from runner.engines.vllm.settings import VllmSettings
 from runner.engines.vllm.wire import Device
 from runner.events import Event, TurnDone, Unfinished
+from runner.protocol.prompt import Message
 from runner.scheduler import RetryPolicy, Scheduler
 from runner.simulation.run import SleepingSandbox, simulation_rules
 from runner.simulation.workload import Workload, WorkloadTrajectory, WorkloadTurn
@@ -164,6 +166,28 @@ async def test_a_prompt_is_the_template_s_tokens_with_thinking_off_and_one_bos_a
     assert prompt.tokens == len(prompt.token_ids)
     assert text.endswith("assistant\n")
     assert (await ask(engine, prompt=prompt)).prompt_tokens == prompt.tokens
+
+
+async def test_two_turns_of_a_trajectory_are_rendered_as_the_golden_trajectories_were(
+    engine: VllmEngine, small_model: Path
+) -> None:
+    from transformers import AutoTokenizer  # noqa: PLC0415 - absent where this is skipped
+
+    turns: tuple[Message, ...] = (
+        {"role": "system", "content": "Use the shell."},
+        {"role": "user", "content": "How much is 6 * 7?"},
+        {"role": "assistant", "content": 'Action: {"name": "bash", "arguments": {"command": "echo 42"}}'},
+        {"role": "user", "content": "Observation: 42"},
+        {"role": "assistant", "content": "Final answer: 42"},
+        {"role": "user", "content": "Observation: go on"},
+    )
+    tokenizer = AutoTokenizer.from_pretrained(small_model)
+    if "<|im_start|>" not in str(tokenizer.chat_template):
+        pytest.skip("the small model's template is not ChatML")
+    for messages in (turns[:4], turns):
+        prompt = await engine.render(messages)
+
+        assert tokenizer.decode(list(prompt.token_ids or ())) == render_chatml(messages)
 
 
 async def test_a_stop_string_is_cut_off_and_its_tokens_are_counted(engine: VllmEngine) -> None:

@@ -226,6 +226,19 @@ def test_without_a_profile_the_bundled_ones_are_named() -> None:
     assert_one_error(recount("eval"), "which profile?", "name one of cpu, demo, final4, interval25")
 
 
+def test_profiles_stand_side_by_side_and_only_their_differences_if_asked(here: Here) -> None:
+    done = here("profiles", "interval25", "final4", "--differing")
+
+    lines = done.stdout.splitlines()
+    assert lines[0].split() == ["setting", "interval25", "final4"]
+    shown = {line.split()[0]: line.split()[1:] for line in lines[1:]}
+    assert shown["samples"] == ["1", "4"]
+    assert shown["datasets.aime.base_seed"] == ["20260652", "20280652"]
+    assert "limits.max_turns" not in shown
+    every = here("profiles").stdout
+    assert all(name in every for name in ("demo", "cpu", "engine.gpu_memory_utilization", "verdict.margin"))
+
+
 def test_conformance_on_the_host_has_to_be_asked_for(tmp_path: Path) -> None:
     done = recount("conformance", "trajectories", "x.jsonl", "--protocol", "y.json", "--sandbox", "host")
 

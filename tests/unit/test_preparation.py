@@ -13,7 +13,7 @@ from support.fake_sandbox import FakeSandbox, result
 from runner.cli.doctor import ask_about
 from runner.cli.preparation import Fetching, Preparation, gather
 from runner.cli.resuming import Asked
-from runner.doctor import Check, Question, State
+from runner.doctor import Check, Question, State, examine
 from runner.doctor import Report as Examined
 from runner.engines.reports import ReplicaReport
 from runner.errors import UserError
@@ -204,10 +204,10 @@ async def test_a_machine_that_is_not_ready_is_refused_with_every_remedy(
         Check("driver", State.FAILED, "too old", "install a newer one", 0.1),
     )
 
-    async def examine(*_: object, **__: object) -> Examined:
+    async def examined(*_: object, **__: object) -> Examined:
         return Examined("final4", checks)
 
-    monkeypatch.setattr("runner.cli.preparation.examine", examine)
+    monkeypatch.setattr("runner.cli.preparation.examine", examined)
     prepare = Preparation(here.asked, here.question(), Fetching(), here.shown)
 
     with pytest.raises(UserError) as caught:
@@ -221,13 +221,30 @@ async def test_a_machine_that_is_not_ready_is_refused_with_every_remedy(
     assert here.server.downloads("") == []
 
 
+async def test_the_doctor_asks_for_no_network_that_the_run_will_not_use(here: Here) -> None:
+    here.server.stop()
+    brought = here.report.lay_out(here.root / "brought")
+    names = ("artifacts", "clock")
+
+    def states(report: Examined) -> list[State]:
+        return [one.state for one in report.checks if one.name in names]
+
+    sandbox = FakeSandbox(lambda _: result("42"))
+    for fetching in (Fetching(source=brought), Fetching(network=False)):
+        report = await examine(fetching.applied(here.question()), sandbox=sandbox)
+        assert State.FAILED not in states(report), report
+
+    online = await examine(Fetching().applied(here.question()), sandbox=sandbox)
+    assert State.FAILED in states(online)
+
+
 async def test_gold_answers_of_a_fetched_data_set_are_graded_before_engines_start(
     here: Here, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def examine(*_: object, **__: object) -> Examined:
+    async def examined(*_: object, **__: object) -> Examined:
         return Examined("final4", ())
 
-    monkeypatch.setattr("runner.cli.preparation.examine", examine)
+    monkeypatch.setattr("runner.cli.preparation.examine", examined)
     broken = here.report.code["data/dapo_test.jsonl"].replace(b'"answer": "0"', b'"answer": "{"')
     here.report.code["data/dapo_test.jsonl"] = broken
     here.report.write_manifest(here.inputs.manifest)

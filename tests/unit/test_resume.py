@@ -1,9 +1,10 @@
 """A run that stopped goes on: with exactly what is missing, and to the same results."""
 
 import json
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from runner.errors import ExitCode, UserError
 from runner.events import EndReason, Event, RunResumed, Terminated, TrajectoryStarted, TurnDone
 from runner.journal import JOURNAL_NAME, JournalError, JournalWriter, read_journal, read_state
 from runner.logs import LOG_NAME
-from runner.plan import Plan, make_plan
+from runner.plan import Plan, build_engine, make_plan
 from runner.results.bundle import check_bundle, write_bundle
 from runner.results.check import check_run
 from runner.resume import open_resumption
@@ -27,6 +28,7 @@ from runner.run import RunOutcome, write_results
 
 pytestmark = pytest.mark.anyio
 ENGINE = {"kind": "openai", "model": "served", "base_urls": ["http://127.0.0.1:9/v1"]}
+CHILD = Path(__file__).resolve().parents[1] / "support" / "slow_run.py"
 IDS = ("p0", "p1", "p2", "p3")
 
 
@@ -276,6 +278,57 @@ async def test_an_end_that_is_added_leaves_the_log_of_before_alone(tmp_path: Pat
     assert (first.run_dir / "runner.part1.log").read_text() == "of the first part"
 
 
+@pytest.fixture
+def scripted(tmp_path: Path) -> Path:
+    """A profile whose engine replays a script, for a run in a process of its own."""
+    profile = write_profile(
+        tmp_path,
+        {"kind": "scripted", "script": "script.jsonl"},
+        problems=dict.fromkeys(IDS, "42"),
+        extra="[concurrency]\ntrajectories = 2\n",
+    )
+    completions = [bash("true"), bash("false"), answer("42")]
+    write_lines(
+        tmp_path / "script.jsonl",
+        ({"dataset": "set", "id": one, "sample": 0, "completions": completions} for one in IDS),
+    )
+    return profile
+
+
+def kill_after(profile: Path, turns: int) -> None:
+    """Run a profile in a process of its own, and kill that once it told of so many turns."""
+    child = subprocess.Popen(
+        [sys.executable, str(CHILD), str(profile), str(profile.parent / "results"), "0.05"],
+        cwd=CHILD.parents[2],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert child.stdout is not None
+        for _ in range(turns):
+            assert child.stdout.readline() == "turn\n"
+    finally:
+        child.kill()
+        child.communicate()
+
+
+@pytest.mark.parametrize("turns", [1, 4, 9])
+async def test_a_process_that_is_killed_loses_nothing_that_it_told(
+    tmp_path: Path, scripted: Path, turns: int
+) -> None:
+    kill_after(scripted, turns)
+    run_dir = tmp_path / "results" / "run"
+    assert sum(isinstance(one, TurnDone) for one in read_journal(run_dir / JOURNAL_NAME)) >= turns
+    plan = make_plan(str(scripted))
+
+    outcome = await go_on(run_dir, plan, build_engine(plan), sandbox=FakeSandbox())
+
+    whole = await start(tmp_path, plan, build_engine(plan), sandbox=FakeSandbox(), run_id="whole")
+    assert outcome.exit_code is ExitCode.OK
+    assert comparable(outcome.results)["datasets"] == comparable(whole.results)["datasets"]
+    assert check_run(run_dir).differences == []
+
+
 async def test_what_a_kill_left_half_written_is_gone_and_the_log_of_before_is_kept(tmp_path: Path) -> None:
     plan = plan_for(tmp_path)
     run_dir = await start_killed(tmp_path, plan, FakeEngine(solve), 14)
@@ -327,10 +380,6 @@ class OtherSandbox(FakeSandbox):
     @override
     async def identity(self) -> dict[str, str]:
         return {"kind": "fake", **self._told}
-
-
-def pinned(plan: Plan, **changes: Any) -> Plan:
-    return replace(plan, **changes)
 
 
 def with_other_problem(tmp_path: Path) -> Plan:

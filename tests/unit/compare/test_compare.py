@@ -38,8 +38,12 @@ def test_pairs_are_of_one_problem_and_sample_and_tell_what_flipped(tmp_path: Pat
 
     assert (pooled.problems, pooled.pairs, pooled.left_out) == (3, 6, 0)
     assert (pooled.baseline_mean, pooled.other_mean) == (pytest.approx(0.5), pytest.approx(5 / 6))
-    assert [str(pair.key) for pair in pooled.gained] == ["set:p0:1", "set:p1:0", "set:p1:1"]
-    assert [str(pair.key) for pair in pooled.lost] == ["set:p0:0"]
+    assert [str(pair.key) for pair in pooled.gained] == [
+        "set/p0:sample01",
+        "set/p1:sample00",
+        "set/p1:sample01",
+    ]
+    assert [str(pair.key) for pair in pooled.lost] == ["set/p0:sample00"]
     assert (pooled.better, pooled.worse) == (1, 0)
     assert found.warnings == ()
 
@@ -208,7 +212,10 @@ def test_the_command_writes_table_figures_and_page(tmp_path: Path) -> None:
     assert "run1 against run0" in result.output
     assert "+50.0" in result.output
     (found,) = document(figures)["comparisons"]
-    assert (found["pooled"]["difference"], found["pooled"]["gained"]) == (0.5, ["set:p0:1", "set:p1:0"])
+    assert (found["pooled"]["difference"], found["pooled"]["gained"]) == (
+        0.5,
+        ["set/p0:sample01", "set/p1:sample00"],
+    )
     assert page.read_text().startswith("<!DOCTYPE html>")
 
 

@@ -132,14 +132,19 @@ def test_nothing_hostile_is_in_a_trace_or_a_table(tmp_path: Path, hostile: str) 
         assert all(harmful_in(cell) == set() for row in csv.reader(file) for cell in row)
 
 
+def fill_and_fail(path: Path) -> None:
+    with new_directory(path) as aside:
+        (aside / "x").write_text("x")
+        raise RuntimeError("in the middle")
+
+
 def test_an_export_writes_over_nothing_and_leaves_nothing_where_it_fails(tmp_path: Path) -> None:
     state = state_of(tmp_path / "run", {"p0": ["42"]})
     write_distillation_traces(state, tmp_path / "out")
     with pytest.raises(UserError, match="exists already"):
         write_distillation_traces(state, tmp_path / "out")
-    with pytest.raises(RuntimeError), new_directory(tmp_path / "half") as half:
-        (half / "x").write_text("x")
-        raise RuntimeError("in the middle")
+    with pytest.raises(RuntimeError):
+        fill_and_fail(tmp_path / "half")
 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "run"]
 

@@ -43,11 +43,11 @@ class TestWithInspect:
         assert metrics["stderr"] == pytest.approx(0.25)
         assert [(one.id, one.epoch, one.scores["exact"].value) for one in log.samples] == [
             ("p0", 1, 1.0),
-            ("p0", 2, 0.0),
             ("p1", 1, 1.0),
+            ("p0", 2, 0.0),
             ("p1", 2, 1.0),
-        ]
-        asked, said, seen, last = log.samples[1].messages
+        ]  # as their reader sorts them
+        asked, said, seen, last = log.samples[2].messages
         assert (asked.role, asked.text) == ("user", "How many? (0)")
         assert [(call.function, call.arguments) for call in said.tool_calls] == [
             ("bash", {"command": "echo 42"})
@@ -58,8 +58,8 @@ class TestWithInspect:
             "42\n[exit_code] 0",
         )
         assert "\\boxed{41}" in last.text
-        assert log.samples[1].scores["exact"].answer == "41"
-        assert (log.samples[1].target, log.samples[1].output.completion) == ("42", last.text)
+        assert log.samples[2].scores["exact"].answer == "41"
+        assert (log.samples[2].target, log.samples[2].output.completion) == ("42", last.text)
 
     def test_scorers_stand_side_by_side_and_a_failure_of_one_is_no_score(self, tmp_path: Path) -> None:
         scores: dict[ScoreKey, float | None] = {("set", "p0", 0): 1.0, ("set", "p0", 1): None}
