@@ -11,6 +11,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
@@ -35,6 +36,8 @@ JOURNAL_NAME = "journal.jsonl"
 _BLOCK_BYTES = 1 << 16
 _DURABLE = (RunStarted, Terminated, Unfinished, RunEnded)
 """Events that must survive a power cut; losing another costs at most one trajectory's turns."""
+_LOCK_TRIES = 5
+_LOCK_WAIT_S = 0.05
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 _NO_ROOM_REMEDY = "make room, then run again"
 
@@ -68,7 +71,7 @@ class JournalWriter:
             raise self._write_error(error) from error
         try:
             # The lock keeps the journal at one writer; it ends with the process, however that ends.
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(self._file)
             if not there:
                 _sync_directory(path.parent)
             self._end = _end_of_whole_lines(self._file)
@@ -150,6 +153,19 @@ class JournalWriter:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _lock(file: FileIO) -> None:
+    """Take the lock; raise `BlockingIOError` where another writer has it.
+
+    Whoever asks whether a run is at work (`is_being_written`) holds it for a moment, which is waited for.
+    """
+    for _ in range(_LOCK_TRIES):
+        with suppress(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        time.sleep(_LOCK_WAIT_S)
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def _sync_directory(directory: Path) -> None:

@@ -6,7 +6,7 @@ attempts again.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +15,7 @@ from runner.chain import chain_of, follows
 from runner.errors import InfrastructureError, UserError
 from runner.events import CutRecord, EndReason, Event, ResumeRecord, RunEnded, RunResumed, RunStarted
 from runner.fingerprint import Difference, Differences, compare_engines, compare_plans, compare_sandboxes
-from runner.journal import JOURNAL_NAME, JournalError, JournalWriter, read_journal, read_lines, read_run
+from runner.journal import JOURNAL_NAME, JournalError, JournalWriter, read_lines, read_run
 from runner.logs import LOG_NAME
 from runner.plan import Plan
 from runner.results.traces import TRACE_DIR
@@ -36,8 +36,6 @@ class Resumption:
     run_dir: Path
     state: RunState
     journal: JournalWriter
-    catch_up: Callable[[Iterable[Event]], None] | None = None
-    """Is given all that happened before, once the run goes on: for a display that was not there."""
     _harmless: list[Difference] = field(default_factory=list)
 
     @property
@@ -91,7 +89,7 @@ class Resumption:
         return RunResumed(**values, resumed=self._record())
 
     def begin(self) -> None:
-        """Put aside what the new part would write over, remove what a kill left half-written, tell of before.
+        """Put aside what the new part would write over, and remove what a kill left half-written.
 
         Raises `InfrastructureError` where that is not possible.
         """
@@ -103,8 +101,6 @@ class Resumption:
         except OSError as error:
             raise InfrastructureError(f"cannot rename {log}: {error.strerror or error}") from error
         remove_asides(self.run_dir)
-        if self.catch_up is not None:
-            self.catch_up(read_journal(self.journal.path))
 
     def ending(self) -> list[Event]:
         """Return what the journal of a run lacks that has all its scores: nothing, or an end."""

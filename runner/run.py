@@ -54,6 +54,9 @@ _LOG_BYTES = 8192
 _LOG_LINE_CHARS = 300
 """Each trajectory that is given up carries the log's last lines, and all of them may be."""
 
+ENGINE_LOG_DIR = "engines"
+"""Below a run's directory. Of a run that did not begin it is what stays: it says why."""
+
 Listener = Callable[[Event], None]
 Prepare = Callable[[Sandbox], Awaitable[tuple[Plan, Engine]]]
 """Makes the plan and its engine, not started, with the sandbox open: fetching takes hours, and a broker that
@@ -98,13 +101,20 @@ def new_run_id(profile_name: str) -> str:
     return f"{profile_name}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(2)}"
 
 
+def check_new(run_dir: Path) -> None:
+    """Raise `UserError` for a directory that holds something. Engines write their logs there before a run."""
+    if run_dir.is_dir() and {one.name for one in run_dir.iterdir()} <= {ENGINE_LOG_DIR}:
+        return
+    if run_dir.exists():
+        raise UserError(f"{run_dir} exists already", remedy="name another --run-id")
+
+
 def make_run_dir(results_dir: Path, run_id: str) -> Path:
     """Create the run's directory; raise `UserError` where that is not possible."""
     run_dir = results_dir / run_id
     try:
-        run_dir.mkdir(parents=True)
-    except FileExistsError as error:
-        raise UserError(f"{run_dir} exists already", remedy="name another --run-id") from error
+        check_new(run_dir)
+        run_dir.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(
             f"cannot create {run_dir}: {error.strerror or error}", remedy="name a writable --out"
@@ -252,12 +262,16 @@ async def _record(
             patient.emit(RunEnded(reason=EndReason.FAILED, message=describe_cause(error)))
             raise
         else:
-            await patient.room()
+            # A signal ends the waiting, and the journal looks for room once more before it gives up.
+            with stop.guard():
+                await patient.room()
             state = read_state(journal.path)
             # A signal that came behind the last trajectory's end interrupted nothing.
             reason = end_reason(state) if state.all_tried else EndReason.INTERRUPTED
             message = stop.received
         patient.emit(RunEnded(reason=reason, message=message))
+        with stop.guard():
+            await patient.room()
 
 
 async def _run_jobs(work: _Work, jobs: Sequence[Job], journal: PatientJournal, log: Path) -> None:

@@ -22,13 +22,14 @@ from runner.doctor import Question
 from runner.engines.base import Engine
 from runner.engines.vllm.engine import VllmEngine
 from runner.errors import ExitCode, UserError
+from runner.journal import read_journal
 from runner.patient import Patience
 from runner.plan import Plan, build_engine, check_names
 from runner.profile import EngineSettings, VllmEngineSettings, load_profile
 from runner.resources import bundled_profiles
 from runner.results.summary import render_summary, summary_text
 from runner.resume import Resumption, open_resumption
-from runner.run import RunOutcome, new_run_id, run_prepared
+from runner.run import ENGINE_LOG_DIR, RunOutcome, check_new, new_run_id, run_prepared
 from runner.views.activity import WatchedSandbox
 from runner.views.choice import UI_VARIABLE, Ui
 from runner.views.open import open_display
@@ -253,10 +254,17 @@ def _run(
     name = run_id or new_run_id(question.profile.name)
     if resumption is not None:
         name, results_dir = resumption.run_dir.name, resumption.run_dir.parent
+    run_dir = results_dir / name
+    if resumption is None:
+        check_new(run_dir)
     with open_display(
         ui, run_id=name, title=name, results_dir=results_dir, write_line=line, write_error=log_of_no_run
     ) as display:
-        preparation = Preparation(asked, question, fetching, display, examines=examines)
+        if resumption is not None:
+            display.catch_up(read_journal(resumption.journal.path))
+        preparation = Preparation(
+            asked, question, fetching, display, examines=examines, engine_logs=run_dir / ENGINE_LOG_DIR
+        )
 
         async def run() -> RunOutcome:
             sandbox: Sandbox = (

@@ -17,6 +17,9 @@ from types import FrameType
 from typing import Any, TextIO
 
 PACKAGES = ("math-verify", "latex2sympy2_extended", "sympy")
+EQUAL_OR_NOT = "math_verify"
+UNREADABLE = "math_verify_unreadable_answer"
+"""There is an answer, and no mathematics in it that could be read: wrong, and said to be so."""
 READ_CHARS = 200
 _DETAIL_CHARS = 300
 _GRACE_S = 5
@@ -39,6 +42,8 @@ def main() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     try:
         grade = _math_verify_grader()
+        # The first answer pays for what the library makes on first use: that is no time of a model's answer.
+        grade("1", "1")
     except ImportError as error:
         _say(pipe, {"missing": str(error)})
         return
@@ -118,9 +123,9 @@ def _math_verify_grader() -> Grader:
         answers, read_answer = read(answer)
         shown = {"read_answer": read_answer if answers else None, "read_gold": read_gold}
         if not answers:
-            return {"score": 0.0, "method": "math_verify_unreadable_answer", **shown}
+            return {"score": 0.0, "method": UNREADABLE, **shown}
         equal = library.verify(golds, answers, timeout_seconds=None, raise_on_error=True)
-        return {"score": 1.0 if equal else 0.0, "method": "math_verify", **shown}
+        return {"score": 1.0 if equal else 0.0, "method": EQUAL_OR_NOT, **shown}
 
     return grade
 

@@ -177,8 +177,8 @@ async def grade_all(
 @asynccontextmanager
 async def _opened(limits: GradeLimits, command: tuple[str, ...]) -> AsyncIterator[Grader]:
     grader = Grader(limits, command)
-    await grader.start()
     try:
+        await grader.start()
         yield grader
     finally:
         await grader.close()

@@ -26,14 +26,6 @@ class Failure(str, Enum):
     GOLD = "gold cannot be read"
 
 
-class GradeMethod(str, Enum):
-    """How a grader came to its score."""
-
-    MATH_VERIFY = "math_verify"
-    UNREADABLE = "math_verify_unreadable_answer"
-    """There is an answer, and no mathematics in it that could be read: wrong, and said to be so."""
-
-
 @dataclass(frozen=True)
 class GradeLimits:
     """What one answer may take. A model wrote it, and mathematics can ask for any amount of work."""

@@ -22,7 +22,7 @@ async def rescore(
     Raises `UserError` where the scorer is not installed or there is nothing to score, `InfrastructureError`
     where its process does not start. An answer that it does not get through is a failure in its grade.
     """
-    rows = [_exact(one, state) for _, one in sorted(state.trajectories.items()) if one.terminated]
+    rows = exact_rows(state)
     if not rows:
         raise UserError(
             "no trajectory of the run has a score", remedy="let the run go on, then score it again"
@@ -35,6 +35,11 @@ async def rescore(
     grades, versions = await grade_all(pairs.values(), chosen, progress=progress)
     graded = [replace(row, grade=grades[pairs[row.key]]) if row.key in pairs else row for row in rows]
     return Rescoring(scorer, versions, chosen, graded, unfinished)
+
+
+def exact_rows(state: RunState) -> list[Rescored]:
+    """Return every trajectory that has a score, scored again as the report scores."""
+    return [_exact(one, state) for _, one in sorted(state.trajectories.items()) if one.terminated]
 
 
 def _exact(trajectory: TrajectoryState, state: RunState) -> Rescored:

@@ -2,14 +2,17 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from runner import __version__
 from runner.chain import chain_of, follows
-from runner.errors import RecountError
+from runner.errors import RecountError, UserError
 from runner.journal import JOURNAL_NAME, JournalError, JournalFacts, is_being_written, read_lines, read_run
+from runner.rescore.files import SCORES_DIR, read_scores
+from runner.rescore.model import Scorer
+from runner.rescore.run import exact_rows
 from runner.results.build import build_results
 from runner.results.files import RESULTS_NAME, SUMMARY_NAME, results_text
 from runner.results.inputs import check_inputs
@@ -73,6 +76,9 @@ def check_run(run_dir: Path, *, whole: bool = True, report: RunReport | None = N
     summary = summary_text(results)
     report.take(SUMMARY_NAME, "as the journal gives it", _check_text(run_dir, SUMMARY_NAME, summary))
     if whole:
+        if (run_dir / SCORES_DIR).is_dir():
+            held = "each is of the answers of the journal"
+            report.take(SCORES_DIR, held, _check_scores(run_dir, state, journal, report))
         said = _count(len(state.trajectories), "is", "are") + " as the journal gives them"
         report.take(TRACE_DIR, said, _check_traces(run_dir, state))
         check_inputs(state, report.checked, report.differences, report.notes)
@@ -200,6 +206,28 @@ def _check_text(
         min(len(lines), len(others)) + 1,
     )
     yield f"{shown}:{number}", "the line is not what the journal gives"
+
+
+def _check_scores(
+    run_dir: Path, state: RunState, journal: JournalFacts, report: RunReport
+) -> Iterator[tuple[str, str]]:
+    """Yield what scores by other scorers say otherwise than the journal; only the exact ones are derived."""
+    try:
+        files, stale = read_scores(run_dir, journal)
+    except UserError as error:
+        yield SCORES_DIR, error.message
+        return
+    report.notes.extend(stale)
+    wanted = {row.key: row for row in exact_rows(state)}
+    for scorer, file in files.items():
+        rows = {row.key: row for row in file.rescoring.rows}
+        for key in sorted({*wanted, *rows}):
+            one, other = rows.get(key), wanted.get(key)
+            if one is not None and other is not None and scorer is not Scorer.EXACT:
+                one = replace(one, grade=other.grade)
+            if one != other:
+                place = f"{SCORES_DIR}/{scorer.value}.json: {key}"
+                yield place, "is not what the journal gives"
 
 
 def _check_traces(run_dir: Path, state: RunState) -> Iterator[tuple[str, str]]:

@@ -8,7 +8,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from types import TracebackType
 
@@ -125,6 +125,13 @@ class Display:
                 # A display that is wrong about an event is no reason to lose a run.
                 logger.exception("cannot show an event")
 
+    def catch_up(self, events: Iterable[Event]) -> None:
+        """Take in the earlier parts of a run that goes on: they count, and are not told again."""
+        with self._lock:
+            for event in events:
+                self._lines.catch_up(event)
+                self._state.apply(event)
+
     def _take(self, event: Event) -> None:
         self._lines(event)
         self._state.apply(event)
@@ -173,7 +180,7 @@ class Display:
     def note_engine(self, report: ReplicaReport) -> None:
         """Take note of an engine before the run has begun, which no event tells then."""
         with self._lock:
-            if self._state.started is not None:
+            if self._phase.phase in {Phase.RUNNING, Phase.ENDING}:
                 return
             if isinstance(report, ReplicaUp):
                 self._engines_up += 1

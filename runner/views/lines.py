@@ -45,6 +45,10 @@ class LinesView:
         if line is not None:
             self._write(line)
 
+    def catch_up(self, event: Event) -> None:
+        """Count an event of an earlier part of the run, and say nothing."""
+        self._line(event)
+
     def _line(self, event: Event) -> str | None:
         if isinstance(event, EngineUp | EngineDown):
             return self._engine_line(event)

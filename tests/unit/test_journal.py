@@ -1,9 +1,11 @@
 """The journal: one writer, whole lines, and every fault named by file and line."""
 
 import errno
+import fcntl
 import json
 import multiprocessing
 import os
+import threading
 from io import FileIO
 from pathlib import Path
 from typing import Any
@@ -309,19 +311,35 @@ def test_a_sync_that_fails_ends_the_writing(path: Path, monkeypatch: pytest.Monk
             assert not isinstance(raised.value, NoRoomError)
 
 
-def test_a_torn_line_stays_until_something_is_written_in_its_place(path: Path) -> None:
+@pytest.mark.parametrize("torn", [b"torn", b"x" * 5000], ids=["short", "longer than what follows"])
+def test_a_torn_line_stays_until_something_is_written_in_its_place(path: Path, torn: bytes) -> None:
     write(path, run_started(), began())
     whole = path.read_bytes()
-    path.write_bytes(whole + b"torn")
+    path.write_bytes(whole + torn)
 
     with JournalWriter(path) as journal:
-        assert journal.torn_bytes == 4
-        assert path.read_bytes() == whole + b"torn"
+        assert journal.torn_bytes == len(torn)
+        assert path.read_bytes() == whole + torn
         journal.append(terminated())
         assert journal.torn_bytes == 0
 
     assert path.read_bytes().startswith(whole + b"{")
+    assert path.read_bytes().endswith(b"}\n")
     check_chain(path)
+
+
+def test_a_writer_waits_for_whoever_only_asks_whether_a_run_is_at_work(path: Path) -> None:
+    write(path, run_started())
+    with path.open("rb") as asking:
+        fcntl.flock(asking, fcntl.LOCK_SH)
+        timer = threading.Timer(0.08, fcntl.flock, (asking.fileno(), fcntl.LOCK_UN))
+        timer.start()
+        try:
+            write(path, ended())
+        finally:
+            timer.join()
+
+    assert len(list(read_journal(path))) == 2
 
 
 @given(events=st.lists(st.sampled_from(ALL_KINDS), max_size=8), data=st.data())

@@ -3,8 +3,8 @@
 import errno
 import os
 import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from runner.journal import JOURNAL_NAME, JournalWriter, read_journal
 from runner.patient import Patience, PatientJournal
 from runner.plan import Plan, make_plan
 from runner.results.check import check_run
+from runner.signals import Stop
 
 pytestmark = pytest.mark.anyio
 UNUSED_ENGINE = {"kind": "openai", "model": "m", "base_urls": ["http://127.0.0.1:9/v1"]}
@@ -299,6 +300,28 @@ async def test_a_run_whose_disk_stays_full_ends_with_all_that_was_done_and_can_g
     assert list(read_journal(run_dir / JOURNAL_NAME))[: len(kept)] == kept
     assert comparable(outcome.results) == comparable(whole.results)
     assert check_run(run_dir).differences == []
+
+
+async def test_a_run_that_is_stopped_on_a_full_disk_ends_at_once_and_can_go_on(
+    tmp_path: Path, small_disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = plan_for(tmp_path)
+    stop = Stop()
+
+    @asynccontextmanager
+    async def watched() -> AsyncIterator[Stop]:
+        yield stop
+
+    monkeypatch.setattr("runner.run.watch_signals", watched)
+    patience = Patience(retry_s=0.05, give_up_s=1000, tell=lambda _: stop.stop("SIGTERM"))
+
+    with pytest.raises(JournalWriteError, match="events are lost"):
+        await start(tmp_path, plan, FakeEngine(fills(small_disk)), patience=patience)
+
+    (small_disk / "filler").unlink()
+    stop = Stop()
+    outcome = await go_on(small_disk / "run", plan, FakeEngine(solve))
+    assert outcome.exit_code is ExitCode.OK
 
 
 async def test_results_that_find_no_room_are_left_as_they_were_and_written_by_a_resume(

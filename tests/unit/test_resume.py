@@ -23,7 +23,6 @@ from runner.logs import LOG_NAME
 from runner.plan import Plan, build_engine, make_plan
 from runner.results.bundle import check_bundle, write_bundle
 from runner.results.check import check_run
-from runner.resume import open_resumption
 from runner.run import RunOutcome, write_results
 
 pytestmark = pytest.mark.anyio
@@ -342,20 +341,6 @@ async def test_what_a_kill_left_half_written_is_gone_and_the_log_of_before_is_ke
     assert not list(run_dir.rglob(".*"))
     assert (run_dir / "runner.part1.log").read_text() == "of the first part"
     assert check_run(run_dir).differences == []
-
-
-async def test_a_display_is_told_of_all_that_was_before_the_run_goes_on(tmp_path: Path) -> None:
-    plan = plan_for(tmp_path)
-    run_dir = await start_killed(tmp_path, plan, FakeEngine(solve), 14)
-    before = list(read_journal(run_dir / JOURNAL_NAME))
-    seen: list[Event] = []
-
-    with open_resumption(run_dir) as resumption:
-        resumption.catch_up = seen.extend
-        await start(tmp_path, plan, FakeEngine(solve), listener=seen.append, resumption=resumption)
-
-    assert seen[: len(before)] == before
-    assert seen == list(read_journal(run_dir / JOURNAL_NAME))
 
 
 class Other(FakeEngine):

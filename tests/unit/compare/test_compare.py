@@ -4,6 +4,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+from support.hostile import HOSTILE, harmful_in
 from support.made_up import LOST, document, made_up_run
 from typer.testing import CliRunner
 
@@ -217,6 +218,16 @@ def test_the_command_writes_table_figures_and_page(tmp_path: Path) -> None:
         ["set/p0:sample01", "set/p1:sample00"],
     )
     assert page.read_text().startswith("<!DOCTYPE html>")
+
+
+@pytest.mark.parametrize("hostile", [*HOSTILE.values()], ids=[*HOSTILE])
+def test_what_a_model_wrote_reaches_the_terminal_clean(tmp_path: Path, hostile: str) -> None:
+    name = hostile.encode("utf-8", "replace").decode()[:1000]
+    runs(tmp_path, {name: ["42", hostile]}, {name: [hostile, "42"]})
+    result = CliRunner().invoke(app, ["compare", "run0", "run1", "--out", str(tmp_path)])
+
+    assert result.exit_code == 0, result.output
+    assert harmful_in(result.output) == set()
 
 
 def test_one_run_alone_is_bad_input(tmp_path: Path) -> None:

@@ -1,10 +1,18 @@
 """The grader over math-verify itself: what it takes for equal, and what becomes of hostile answers."""
 
+from pathlib import Path
+
+import anyio
 import pytest
 from support.extras import needs
+from support.fake_sandbox import FakeSandbox
 
+from runner.journal import JOURNAL_NAME, read_state
+from runner.plan import build_engine, make_plan
 from runner.rescore.grader import Pair, grade_all
-from runner.rescore.model import Failure, Grade, GradeLimits
+from runner.rescore.model import Failure, Grade, GradeLimits, Scorer
+from runner.rescore.run import rescore
+from runner.run import run_plan
 
 pytestmark = [pytest.mark.anyio, needs("math_verify")]
 LIMITS = GradeLimits(wall_s=20.0)
@@ -53,8 +61,8 @@ async def test_a_gold_answer_that_cannot_be_read_is_an_error() -> None:
 
 
 async def test_hostile_answers_are_errors_and_the_next_is_graded() -> None:
-    limits = GradeLimits(wall_s=3.0)
-    hostile = ["9^{9^{9}}", "x" * 1_000_000, "{" * 50_000 + "}" * 50_000, "(x+1)^{3000}"]
+    limits = GradeLimits(wall_s=2.0)
+    hostile = ["9^{9^{9}}", "x" * 1_000_000, "{" * 50_000 + "}" * 50_000]
     *failures, last = await graded(*((one, "3") for one in hostile), ("3", "3"), limits=limits)
 
     assert [grade.score for grade in failures] == [None] * len(hostile)
@@ -63,7 +71,29 @@ async def test_hostile_answers_are_errors_and_the_next_is_graded() -> None:
 
 
 async def test_an_answer_that_needs_more_memory_than_there_is_is_an_error_and_no_zero() -> None:
-    limits = GradeLimits(wall_s=20.0, memory_bytes=400 << 20)
+    limits = GradeLimits(wall_s=5.0, memory_bytes=400 << 20)
     (grade,) = await graded(("10^{10^{10}}", "3"), limits=limits)
 
     assert (grade.score, grade.failure) in {(None, Failure.MEMORY), (None, Failure.TIMEOUT)}
+
+
+async def test_the_demo_differs_where_a_right_value_is_written_otherwise_and_nowhere_else(
+    tmp_path: Path,
+) -> None:
+    plan = make_plan("demo")
+    with anyio.fail_after(120):
+        outcome = await run_plan(
+            plan,
+            build_engine(plan),
+            FakeSandbox(),
+            run_id="demo",
+            results_dir=tmp_path,
+            listener=lambda _: None,
+        )
+        again = await rescore(read_state(outcome.run_dir / JOURNAL_NAME), Scorer.MATH_VERIFY, limits=LIMITS)
+
+    assert [
+        (str(row.key), row.answer, row.gold, row.recorded, row.grade.score) for row in again.differences
+    ] == [("demo/demo_004_three-dice:sample01", "\\frac{5}{24}", "5/24", 0.0, 1.0)]
+    assert again.failures == []
+    assert again.versions["math-verify"]

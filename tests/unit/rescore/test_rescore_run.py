@@ -127,6 +127,29 @@ def test_a_file_of_scores_holds_all_of_them_and_leaves_the_run_as_it_was(
     assert symbolic
 
 
+@pytest.mark.parametrize(
+    ("scorer", "find", "put"),
+    [
+        (Scorer.EXACT, '"score": 1.0', '"score": 0.0'),
+        (Scorer.MATH_VERIFY, '"recorded_score": 1.0', '"recorded_score": 0.0'),
+        (Scorer.MATH_VERIFY, '"answer": "42"', '"answer": "43"'),
+        (Scorer.MATH_VERIFY, '"task_id": "p0"', '"task_id": "p9"'),
+    ],
+)
+def test_scores_that_do_not_fit_the_journal_are_found_by_verify(
+    tmp_path: Path, symbolic: list[Pair], scorer: Scorer, find: str, put: str
+) -> None:
+    run_dir = made_up_run(tmp_path / "run", ANSWERS)
+    path = write_scores(run_dir, "run", read(run_dir)[1], scored(run_dir, scorer))
+    assert check_run(run_dir).holds
+    path.write_text(path.read_text().replace(find, put, 1))
+
+    differences = check_run(run_dir).differences
+    assert differences
+    assert all(place.startswith(f"scores/{scorer.value}.json: set/p") for place, _ in differences)
+    assert symbolic or scorer is Scorer.EXACT
+
+
 def test_scores_of_an_earlier_journal_are_not_used(tmp_path: Path) -> None:
     run_dir = made_up_run(tmp_path / "run", ANSWERS)
     _, facts = read(run_dir)

@@ -110,3 +110,14 @@ def test_a_process_shows_its_run_and_nothing_else(
     assert ("docker compose exec demo recount watch" in shown) == (ui == "frames")
     assert "chatter" in (tmp_path / "run-1" / LOG_NAME).read_text()
     assert done.stderr == b""
+
+
+def test_a_run_that_goes_on_counts_its_earlier_parts_and_does_not_tell_them_again(tmp_path: Path) -> None:
+    lines: list[str] = []
+    with opened(tmp_path, lines, ui=Ui.LINES) as display:
+        display.catch_up([run_started("p0", "p1"), terminated("p0", score=1.0)])
+        display(terminated("p1", score=0.0))
+
+    told = [line for line in lines if line.startswith(("done=", "run="))]
+    assert [line.split()[0] for line in told] == ["done=2/2"]
+    assert told[0].endswith("mean=0.500")

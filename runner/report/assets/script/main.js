@@ -78,7 +78,14 @@ function orderMaps() {
 }
 
 async function begin() {
-  for (const map of maps) map.addEventListener("keydown", (event) => walk(map, event));
+  for (const map of maps) {
+    map.addEventListener("keydown", (event) => walk(map, event));
+    // A hint on hovering, made when it is wanted: twenty thousand of them would make the page twice as large.
+    map.addEventListener("mouseover", (event) => {
+      const label = event.target.getAttribute("aria-label");
+      if (event.target.classList.contains("cell") && label) event.target.title = label;
+    });
+  }
   if (maps.length) orderMaps();
   if (typeof DecompressionStream === "undefined") {
     const said = "This browser cannot unpack the trajectories. They are in the folder traces beside this page.";

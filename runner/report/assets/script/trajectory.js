@@ -42,8 +42,8 @@ class TrajectoryView {
     const needle = this.list.needle;
     const problem = problemOf(this.index, row);
     const title = element("h2", { id: "trajectory-title", tabindex: "-1" }, isolated(nameOf(this.index, row)));
-    this.find = element("input", { type: "search", autocomplete: "off", spellcheck: "false", value: needle });
-    this.kind = element("select", {}, element("option", { value: "" }, "all turns"));
+    this.find = element("input", { id: "find", type: "search", autocomplete: "off", spellcheck: "false", value: needle });
+    this.kind = element("select", { id: "kind" }, element("option", { value: "" }, "all turns"));
     for (const kind of new Set(turns.map((turn) => turn.kind))) {
       this.kind.append(element("option", { value: kind }, KINDS[kind] ?? kind));
     }
@@ -61,8 +61,8 @@ class TrajectoryView {
       element(
         "div",
         { class: "find", role: "search", "aria-label": "Turns" },
-        element("label", {}, "Find in turns ", this.find),
-        element("label", {}, "Show ", this.kind),
+        element("p", {}, element("label", { for: "find" }, "Find in turns"), " ", this.find),
+        element("p", {}, element("label", { for: "kind" }, "Show"), " ", this.kind),
       ),
       this.status,
       this.turns,
