@@ -124,7 +124,8 @@ class Trajectory:
     @property
     def unfinished_because(self) -> str | None:
         """Why our own side gave it up; None where it did not."""
-        return None if self.state.unfinished is None else self.state.unfinished.cause
+        cause = None if self.state.terminated is not None else self.state.cause
+        return None if cause is None else cause.cause
 
     def as_row(self) -> dict[str, Any]:
         """Return a flat record for a table (`pandas.DataFrame(run.rows())`)."""

@@ -155,14 +155,17 @@ def _histogram(
                 )
             )
             below += count
+    # A bar of one number stands for that number, which is in its middle.
+    single = measure.whole and edges[1] - edges[0] <= 1
+    median_x = across(spread.median + (0.5 if single else 0.0))
     shapes += [
         line(_LEFT, _BOTTOM, _RIGHT, _BOTTOM, "axis"),
-        line(across(spread.median), _TOP, across(spread.median), _BOTTOM, "median", title="median"),
+        line(median_x, _TOP, median_x, _BOTTOM, "median", title="median"),
         text(_LEFT - 5, _TOP + 8, str(tallest), "tick", anchor="end"),
         text(_LEFT - 5, _BOTTOM, "0", "tick", anchor="end"),
         text(_LEFT, _HEIGHT - 6, _edge(edges[0]), "tick"),
         text((_LEFT + _RIGHT) / 2, _HEIGHT - 6, measure.unit, "tick", anchor="middle"),
-        text(_RIGHT, _HEIGHT - 6, _edge(edges[-1]), "tick", anchor="end"),
+        text(_RIGHT, _HEIGHT - 6, _edge(edges[-1] - single), "tick", anchor="end"),
     ]
     label = (
         f"{measure.name} in {dataset}, {spread.count} trajectories: {_edge(spread.least)} to"

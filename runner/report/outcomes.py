@@ -4,12 +4,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
+from runner.clean import clean_text
 from runner.engines.base import TrajectoryKey
 from runner.events import DatasetRecord
 from runner.protocol.score import Termination
 from runner.report.links import trajectory_link
 from runner.state import RunState, TrajectoryState
 from runner.statistics import RIGHT
+
+ID_CHARS = 120
+"""Of a problem's id as it is shown."""
 
 
 class Outcome(str, Enum):
@@ -103,8 +107,9 @@ def _column(state: RunState, record: DatasetRecord, problem: str, samples: int) 
 
 
 def _cells(state: RunState, record: DatasetRecord, problem: str, samples: int) -> Iterator[Cell]:
+    shown = clean_text(problem, keep_lines=False, limit_chars=ID_CHARS)
     for sample in range(samples):
         key = TrajectoryKey(record.name, problem, sample)
         outcome = outcome_of(state.trajectories.get(key))
-        label = f"{problem}, sample {sample}: {outcome.words}"
+        label = f"{shown}, sample {sample}: {outcome.words}"
         yield Cell(sample, outcome, "#" + trajectory_link(key), label)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from runner.clean import clean_text
 from runner.events import EndReason
 from runner.report.figures import span
 from runner.state import RunState
@@ -27,6 +28,7 @@ class Notice:
 
 
 _MOST_DETAILS = 8
+_DETAIL_CHARS = 300
 
 
 def notices(state: RunState, results: Mapping[str, Any]) -> list[Notice]:
@@ -128,6 +130,6 @@ def _times(count: int) -> str:
 
 
 def _some(items: list[str]) -> tuple[str, ...]:
-    shown = items[:_MOST_DETAILS]
+    shown = [clean_text(item, keep_lines=False, limit_chars=_DETAIL_CHARS) for item in items[:_MOST_DETAILS]]
     more = len(items) - len(shown)
     return (*shown, f"and {more} more") if more else tuple(shown)

@@ -14,7 +14,7 @@ from runner.engines.base import TrajectoryKey
 from runner.events import DatasetRecord, ToolRecord, TurnDone
 from runner.protocol.score import SCORE_METHOD_PREFIX
 from runner.report.links import trajectory_link
-from runner.report.outcomes import Outcome, outcome_of
+from runner.report.outcomes import ID_CHARS, Outcome, outcome_of
 from runner.results.traces import TRACE_DIR, trace_name
 from runner.state import RunState, TrajectoryState
 
@@ -63,7 +63,7 @@ def _dataset(record: DatasetRecord) -> dict[str, Any]:
         "name": _short(record.name),
         "problems": [
             {
-                "id": _short(problem.id),
+                "id": clean_text(problem.id, keep_lines=False, limit_chars=ID_CHARS),
                 "question": clean_text(problem.question, keep_lines=True),
                 "answer": _short(problem.answer),
             }

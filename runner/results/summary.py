@@ -136,8 +136,7 @@ def _unfinished(dataset: Mapping[str, Any]) -> Iterable[Text]:
 
 
 def _notes(results: Mapping[str, Any]) -> Iterable[Text]:
-    elapsed_s = (results["ended_at"] or results["started_at"]) - results["started_at"]
-    yield Text(f"{results['end'] or 'killed'} after {elapsed_s:.1f} s", style="dim")
+    yield Text(f"{results['end'] or 'killed'} after {_work(results['timings'])}", style="dim")
     for note in results["concurrency"]["notes"]:
         yield Text(f"host: {_plain(note)}", style="dim")
     if results["verdict"] is None:  # which would name them itself
@@ -146,6 +145,16 @@ def _notes(results: Mapping[str, Any]) -> Iterable[Text]:
     journal = results["journal"]
     if journal is not None:
         yield Text(f"journal: {journal['events']} events, SHA-256 {journal['sha256']}", style="dim")
+
+
+def _work(timings: Mapping[str, Any]) -> str:
+    """Say how long the run was at work, and what it waited for."""
+    text = f"{timings['wall_s']:.1f} s"
+    if len(timings["parts"]) > 1:
+        text += f" in {len(timings['parts'])} parts, {timings['paused_s']:.1f} s between them"
+    if timings["disk_full_s"]:
+        text += f", {timings['disk_full_s']:.1f} s of it without room on the disk"
+    return text
 
 
 def _verdict(results: Mapping[str, Any]) -> Iterable[Text]:

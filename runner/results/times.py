@@ -39,7 +39,9 @@ def trajectory_times(state: RunState) -> dict[str, Any]:
 def _tail_s(state: RunState) -> float | None:
     """Return the time from the end that left fewer than a tenth of all trajectories to the last so far."""
     planned = len(state.planned())
-    ends = sorted(at for one in state.trajectories.values() if (at := _ended_at(one)) is not None)
+    ended_at = (at for one in state.trajectories.values() if (at := _ended_at(one)) is not None)
+    # A pause between two parts of the run is no tail.
+    ends = sorted(state.work_s(at) for at in ended_at)
     left_before = -(-planned // TAIL_SHARE)
     first = planned - left_before
     return ends[-1] - ends[first] if planned and first < len(ends) else None

@@ -73,11 +73,8 @@ def _facts(trajectory: TrajectoryState, problem: ProblemRecord) -> str:
         }
         facts |= {"error": end.react_error} if end.react_error else {}
     else:
-        cause = (
-            "the run stopped before it ended"
-            if trajectory.unfinished is None
-            else trajectory.unfinished.cause
-        )
+        why = trajectory.cause
+        cause = "the run stopped before it ended" if why is None else why.cause
         facts |= {"score": "none: unfinished", "cause": cause}
     facts |= {"infrastructure retries": str(len(trajectory.retries))} if trajectory.retries else {}
     return "\n".join(f"- {name}: {_inline(value)}" for name, value in facts.items())

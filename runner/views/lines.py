@@ -15,6 +15,7 @@ from runner.events import (
     Event,
     InfrastructureRetry,
     RunEnded,
+    RunResumed,
     RunStarted,
     Terminated,
     TrajectoryStarted,
@@ -71,7 +72,10 @@ class LinesView:
             problems = sum(len(dataset.problems) for dataset in event.datasets)
             self._planned = problems * event.samples
             names = _value(",".join(dataset.name for dataset in event.datasets))
-            return f"run={_value(event.run_id)} datasets={names} problems={problems} samples={event.samples}"
+            line = f"run={_value(event.run_id)} datasets={names} problems={problems} samples={event.samples}"
+            if isinstance(event, RunResumed):
+                line += f" part={event.resumed.part} missing={event.resumed.missing}"
+            return line
         if isinstance(event, Terminated):
             self._ended += 1
             self._correct += event.score

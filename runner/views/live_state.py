@@ -145,6 +145,7 @@ class LiveState:
             tally = self.tallies.setdefault(dataset.name, Tally(dataset.name))
             tally.planned = len(dataset.problems) * event.samples
             tally.ended_at.clear()
+            tally.unfinished.clear()  # a run that goes on tries them again
             self._gold |= {(dataset.name, one.id): one.answer[:KEPT_CHARS] for one in dataset.problems}
 
     def _tally(self, dataset: str) -> Tally:

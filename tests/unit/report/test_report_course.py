@@ -6,7 +6,8 @@ import pytest
 from support.events import began, ended, run_started, terminated, turn
 from support.report_runs import Wanted, write_run
 
-from runner.events import EndReason
+from runner.engines.reports import ReplicaState
+from runner.events import EndReason, EngineSample, EngineUseRecord, ResumeRecord, RunResumed
 from runner.journal import JournalWriter, read_state
 from runner.report.distributions import distributions, spread_of
 from runner.report.samples import read_samples
@@ -86,6 +87,40 @@ def test_without_samples_the_turns_tell_when_an_engine_was_at_work() -> None:
     assert (busy[0], busy[-1]) == (BINS * 2 // 10, BINS * 6 // 10 - 1)
     assert all(line.batch[index] == pytest.approx(1.0) for index in busy)
     assert sum(value or 0.0 for value in line.idle) / BINS == pytest.approx(0.6)
+
+
+def test_a_pause_between_two_parts_of_a_run_is_on_no_axis() -> None:
+    first = run_started(at=0.0)
+    resumed = RunResumed(
+        **first.model_dump(exclude={"type", "at"}), at=1000.0, resumed=ResumeRecord(part=2, missing=1)
+    )
+    samples = [
+        EngineSample(at=at, queued=0, engines=(_use(serving_s=at % 1000, batch_s=2 * (at % 1000)),))
+        for at in (0.0, 10.0, 1000.0, 1030.0)
+    ]
+    events = [first, *samples[:2], resumed, *samples[2:]]
+
+    timeline = timeline_of(reduce_events(events), [*samples[:2], resumed, *samples[2:]])
+
+    assert timeline is not None
+    assert timeline.work_s == pytest.approx(40.0)
+    assert timeline.resumed_at_s == (10.0,)
+    assert all(value == pytest.approx(2.0) for value in timeline.engines[0].batch)
+
+
+def _use(serving_s: float, batch_s: float) -> EngineUseRecord:
+    return EngineUseRecord(
+        name="fake",
+        state=ReplicaState.SERVING,
+        running=2,
+        turns=0,
+        prompt_tokens=0,
+        completion_tokens=0,
+        serving_s=serving_s,
+        busy_s=serving_s,
+        batch_s=batch_s,
+        starts=1,
+    )
 
 
 def test_a_run_that_asked_no_engine_anything_has_no_timeline() -> None:

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.events import run_started
+from support.events import ended, run_started
 from support.report_page import Page, path_of
 from support.report_runs import Wanted, write_run
 
 from runner.engines.base import TrajectoryKey
-from runner.events import EndReason
+from runner.events import EndReason, ResumeRecord, RunResumed
 from runner.journal import JournalWriter, read_run
 from runner.report import REPORT_NAME, write_report, write_report_if_possible
 from runner.results.build import build_results
@@ -94,6 +94,26 @@ def test_a_run_in_which_nothing_was_scored_has_no_mean(tmp_path: Path) -> None:
     figures = {"/".join(path_of(one.attributes["data-of"])) for one in page.all("data")}
     assert "datasets/set/mean/planned" in figures
     assert not figures & {"datasets/set/mean/value", "datasets/set/summary/max@2", "datasets/set/pass_at_k/1"}
+
+
+def test_a_run_that_went_on_says_so_and_that_the_pause_is_in_no_time(tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    run_dir.mkdir()
+    first = run_started("p0")
+    resumed = RunResumed(
+        **first.model_dump(exclude={"type", "at"}),
+        resumed=ResumeRecord(part=2, missing=1, differs=("the host has another kernel",)),
+    )
+    times = iter([0.0, 10.0, 100.0, 110.0])
+    with JournalWriter(run_dir / "journal.jsonl", clock=lambda: next(times)) as journal:
+        for event in (first, ended(EndReason.INTERRUPTED), resumed, ended(EndReason.INTERRUPTED)):
+            journal.append(event)
+
+    text = Page.of(write_report(run_dir)).text
+
+    assert "The run went on once after it had stopped; the 1:30 between are in no time on this page." in text
+    assert "part 2: the host has another kernel" in text
+    assert "at work 20 s" in text
 
 
 def test_results_are_written_also_if_the_page_cannot_be(

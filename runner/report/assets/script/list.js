@@ -20,6 +20,8 @@ class List {
     this.place = document.getElementById("rows");
     this.found = index.rows;
     this.run = 0;
+    this.back = "#list";
+    this.stored = "";
     this.solved = new Map();
     for (const row of index.rows) {
       const key = `${row.dataset}/${row.problem}`;
@@ -66,12 +68,16 @@ class List {
       if (value) query.set(name, value);
     }
     const text = query.toString();
-    history.replaceState(null, "", text ? `#list?${text}` : "#list");
+    this.stored = text;
+    this.back = text ? `#list?${text}` : "#list";
+    history.replaceState(null, "", this.back);
     this.show();
   }
 
-  // From the fragment into the form.
+  // From the fragment into the form. A list that is shown already stays as it is, with all that it shows.
   restore(text) {
+    if (text === this.stored) return Promise.resolve();
+    this.stored = text;
     const query = new URLSearchParams(text);
     for (const name of FILTERS) {
       if (this.form.elements[name]) this.form.elements[name].value = query.get(name) ?? "";

@@ -7,14 +7,30 @@ const contents = document.getElementById("contents");
 const title = document.title;
 const maps = [...document.querySelectorAll(".map")];
 
+let left = null;
+
+function showTrajectory() {
+  if (trajectory.hidden) left = { top: window.scrollY, link: document.activeElement };
+  overview.hidden = true;
+  contents.hidden = true;
+  trajectory.hidden = false;
+}
+
+// Where the reader left it, if that was here.
 function showOverview(fragment) {
-  const was = trajectory.hidden;
+  const was = !trajectory.hidden;
   overview.hidden = false;
   contents.hidden = false;
   trajectory.hidden = true;
   trajectory.replaceChildren();
   document.title = title;
-  if (!was) document.getElementById(fragment || "list")?.scrollIntoView();
+  if (!was) return;
+  const place = document.getElementById(fragment);
+  if (place && fragment !== "list") place.scrollIntoView();
+  else if (left && left.link.isConnected && left.link !== document.body) {
+    window.scrollTo(0, left.top);
+    left.link.focus({ preventScroll: true });
+  } else document.getElementById("list").scrollIntoView();
 }
 
 async function route(list, view, links) {
@@ -23,9 +39,7 @@ async function route(list, view, links) {
     const row = links.get(fragment) ?? links.get(fragment.replace(/\/\d+$/, ""));
     if (row) {
       const turn = fragment === row.link ? 0 : Number(fragment.slice(fragment.lastIndexOf("/") + 1));
-      overview.hidden = true;
-      contents.hidden = true;
-      trajectory.hidden = false;
+      showTrajectory();
       await view.open(row, turn);
       return;
     }
@@ -37,9 +51,10 @@ async function route(list, view, links) {
   const filters = query ?? (part === "list" ? "" : null);
   if (filters !== null) {
     list.back = `#${fragment}`;
-    showOverview("list");
+    const fromTrajectory = !trajectory.hidden;
     await list.restore(filters);
-    if (query !== undefined) document.getElementById("list").scrollIntoView();
+    showOverview("list");
+    if (query !== undefined && !fromTrajectory) document.getElementById("list").scrollIntoView();
     return;
   }
   showOverview(part);
@@ -94,7 +109,6 @@ async function begin() {
   }
   const index = await unpacked("data-index");
   const list = new List(index);
-  list.back = "#list";
   const view = new TrajectoryView(index, list);
   const links = new Map(index.rows.map((row) => [row.link, row]));
   await list.show();

@@ -7,6 +7,11 @@ const KINDS = {
   parse_error: "cannot be read",
 };
 
+function holds(turn, needle) {
+  const texts = [turn.assistant, turn.observation ?? "", turn.action ?? ""];
+  return !needle || texts.some((text) => text.toLowerCase().includes(needle));
+}
+
 function facts(pairs) {
   const shown = pairs.filter(([, value]) => value !== null && value !== undefined && value !== "");
   return element(
@@ -39,7 +44,9 @@ class TrajectoryView {
 
   async open(row, turnNumber) {
     const turns = await turnsOf(row);
-    const needle = this.list.needle;
+    // What the list was searched for, if turns hold it and it hides none that was asked for.
+    const searchedFor = turnNumber ? "" : this.list.needle;
+    const needle = turns.some((turn) => holds(turn, searchedFor)) ? searchedFor : "";
     const problem = problemOf(this.index, row);
     const title = element("h2", { id: "trajectory-title", tabindex: "-1" }, isolated(nameOf(this.index, row)));
     this.find = element("input", { id: "find", type: "search", autocomplete: "off", spellcheck: "false", value: needle });
@@ -57,7 +64,7 @@ class TrajectoryView {
       title,
       this.facts(row, problem),
       this.trouble(row),
-      ...block("Problem", problem.question, needle, "question", "h3"),
+      ...block("Problem", problem.question, searchedFor, "question", "h3"),
       element(
         "div",
         { class: "find", role: "search", "aria-label": "Turns" },
@@ -126,9 +133,7 @@ class TrajectoryView {
   render(row, turns) {
     const needle = this.find.value.trim().toLowerCase();
     const kind = this.kind.value;
-    const holds = (turn) =>
-      [turn.assistant, turn.observation ?? "", turn.action ?? ""].some((text) => text.toLowerCase().includes(needle));
-    const shown = turns.filter((turn) => (!kind || turn.kind === kind) && (!needle || holds(turn)));
+    const shown = turns.filter((turn) => (!kind || turn.kind === kind) && holds(turn, needle));
     this.status.textContent =
       shown.length === turns.length ? `${turns.length} turns` : `${shown.length} of ${turns.length} turns`;
     this.turns.replaceChildren(...shown.map((turn) => this.turn(row, turn, needle)));
