@@ -1,5 +1,6 @@
 """What comes before a run: this machine is examined, what is missing fetched, and the plan made of it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -40,6 +41,9 @@ class Fetching:
 
 class Watches(Shows, Protocol):
     """What is needed of a display."""
+
+    def brief(self, lines: Sequence[str]) -> None:
+        """Say what is to be known of the run before it begins."""
 
     def note_engine(self, report: ReplicaReport) -> None:
         """Take note of an engine that came up, or did not."""
@@ -110,8 +114,7 @@ class Preparation:
             self._check_gold(plan)
         engine = build_engine(plan, log_dir=self._engine_logs)
         engine.report_to(self._shows.note_engine)
-        for line in plan.expectation_lines():
-            self._shows.note(line.strip())
+        self._shows.brief(plan.expectation_lines())
         self._shows.phase(Phase.STARTING, "engines")
         return plan, engine
 

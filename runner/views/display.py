@@ -8,12 +8,13 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 
 from typing_extensions import Self
 
+from runner.clean import clean_text
 from runner.engines.reports import ReplicaReport, ReplicaUp
 from runner.events import Event, RunEnded, RunStarted
 from runner.logs import LOG_NAME, RunLog
@@ -93,6 +94,7 @@ class Display:
         self._lines = LinesView(self._add_line)
         self._log_errors: deque[ErrorNote] = deque(maxlen=_KEPT_LOG_ERRORS)
         self._engines_up = 0
+        self._briefing: tuple[str, ...] = ()
         # Guards everything below and the state: the run's thread writes it, the display's reads it. Held for
         # no input or output.
         self._lock = threading.Lock()
@@ -171,6 +173,14 @@ class Display:
         with self._lock:
             self._state.note_error(time.time(), ErrorClass.NOTE, "", text)
             self._add_line(note_line(text))
+
+    def brief(self, lines: Sequence[str]) -> None:
+        """Say what is to be known of the run before it begins; lines keep their columns."""
+        with self._lock:
+            self._briefing = tuple(clean_text(line, keep_lines=False) for line in lines)
+            for line in self._briefing:
+                if line.strip():
+                    self._add_line(line)
 
     def note_command(self, workspace_id: str, script: str | None) -> None:
         """Take note that a command begins (its script) or ended (None)."""
@@ -263,6 +273,7 @@ class Display:
                 title=self._labels.title,
                 journal=self._labels.journal,
                 watch_hint=self._labels.watch_hint,
+                briefing=self._briefing,
                 log_errors=tuple(self._log_errors),
                 log_name=LOG_NAME,
                 glyphs=self._glyphs,

@@ -61,7 +61,7 @@ class RunDisplay:
         self.run_id = run_id
         self.phase, self.note, self.stopping = display.phase, display.note, display.stopping
         self.note_command, self.note_engine = display.note_command, display.note_engine
-        self.catch_up = display.catch_up
+        self.catch_up, self.brief = display.catch_up, display.brief
         self._display, self._log, self._run_dir = display, log, run_dir
 
     @property

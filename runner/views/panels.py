@@ -49,6 +49,8 @@ class View:
     title: str
     journal: str
     watch_hint: str
+    briefing: Sequence[str] = ()
+    """What is to be known of the run before it begins."""
     wide: bool = False
     """Whether names and answers get more room than 80 columns allow."""
     log_errors: Sequence[ErrorNote] = ()
@@ -67,6 +69,13 @@ def header(view: View, width: int) -> list[Row]:
     if phase.phase is Phase.RUNNING:
         first.add("left ", tone=Tone.FAINT).add(_about(state.left_s(view.now)))
     return [first.row(), _bar_row(view, width)]
+
+
+def briefing(view: View, width: int) -> list[Row]:
+    """What was said of the run, for as long as nothing of it runs."""
+    if view.state.started is not None:
+        return []
+    return [RowMaker(width).add(line).row() for line in view.briefing]
 
 
 def _about(seconds: float | None) -> str:

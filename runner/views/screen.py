@@ -47,6 +47,7 @@ def compose(view: View, size: Size | None) -> list[Row]:
 
 def _top(view: View, width: int) -> list[Row]:
     rows = panels.header(view, width)
+    rows += _spaced(panels.briefing(view, width))
     if view.state.tallies:
         rows += [BLANK, *panels.datasets(view, width, _FEW_DATASETS)]
         rows += [BLANK, *panels.figures(view, width)]

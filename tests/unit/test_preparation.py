@@ -1,6 +1,6 @@
 """What comes before a run: the examination, the fetch, and the plan that is made of what was fetched."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,6 +29,10 @@ class Shown:
 
     phases: list[Phase] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    briefing: list[str] = field(default_factory=list)
+
+    def brief(self, lines: Sequence[str]) -> None:
+        self.briefing += lines
 
     def phase(
         self,
@@ -192,7 +196,7 @@ async def test_a_data_set_that_is_named_is_not_fetched_and_counts_as_a_change(he
 async def test_what_the_run_will_be_able_to_tell_is_said_before_it(here: Here) -> None:
     await here.run()
 
-    assert any("dapo" in one for one in here.shown.notes), here.shown.notes
+    assert any("dapo" in one for one in here.shown.briefing), here.shown.briefing
 
 
 async def test_a_machine_that_is_not_ready_is_refused_with_every_remedy(

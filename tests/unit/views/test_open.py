@@ -121,3 +121,11 @@ def test_a_run_that_goes_on_counts_its_earlier_parts_and_does_not_tell_them_agai
     told = [line for line in lines if line.startswith(("done=", "run="))]
     assert [line.split()[0] for line in told] == ["done=2/2"]
     assert told[0].endswith("mean=0.500")
+
+
+def test_what_is_to_be_known_before_a_run_is_said_with_its_columns(tmp_path: Path) -> None:
+    lines: list[str] = []
+    with opened(tmp_path, lines, ui=Ui.LINES) as display:
+        display.brief(["what it can tell", "", "  set    0.05  \x1b[2J0.10"])
+
+    assert lines[:2] == ["what it can tell", "  set    0.05  0.10"]

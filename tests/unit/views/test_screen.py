@@ -138,3 +138,14 @@ def test_signs_beyond_ascii_can_be_done_without() -> None:
     view = replace(view_of(busy_state()), glyphs=ASCII_GLYPHS)
 
     assert "".join(text_of(compose(view, Size(80, 24)))).replace("…", "").isascii()
+
+
+def test_before_a_run_begins_the_frame_says_what_it_will_be_able_to_tell_and_not_any_more_behind() -> None:
+    phase = PhaseState(Phase.STARTING, NOW, "engines")
+    before = replace(view_of(LiveState()), phase=phase, briefing=("what it can tell", "  set   0.05"))
+    rows = text_of(compose(before, Size(100, 30)))
+    assert "  set   0.05" in rows
+    assert rows.index("what it can tell") < rows.index("  set   0.05")
+
+    running = replace(view_of(busy_state()), briefing=("what it can tell",))
+    assert "what it can tell" not in text_of(compose(running, Size(100, 30)))
