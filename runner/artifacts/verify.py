@@ -16,9 +16,9 @@ from runner.artifacts.manifest import ArtifactFile, Manifest, Origin, Role
 from runner.artifacts.progress import FetchListener, SilentListener
 from runner.artifacts.record import HashRecord
 from runner.artifacts.store import Store
-from runner.artifacts.weights import indexed_files, read_weight_file
 from runner.errors import UserError
 from runner.groups import first_error_only
+from runner.weights import indexed_files, read_weight_file
 
 AT_ONCE = 4
 """Files that are hashed at once: disks and cores have more, and gain little by it."""

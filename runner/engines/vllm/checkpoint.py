@@ -3,7 +3,6 @@
 import importlib
 import json
 import re
-import struct
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,15 +10,13 @@ from typing import Any
 from anyio.to_thread import run_sync
 
 from runner.errors import UserError
+from runner.weights import indexed_files, read_weight_file
 
 CONFIG = "config.json"
 INDEX = "model.safetensors.index.json"
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _NOT_READ = ("*.bin", "*.pt", "*.pth", "*.gguf", "*.h5", "*.msgpack", "*.onnx", "onnx/*", "original/*")
 """The same weights in formats that engines here do not read."""
-_HEADER_LENGTH_BYTES = 8
-_LARGEST_HEADER_BYTES = 100 * 1024 * 1024
-"""The format's own limit; a larger number is no header."""
 
 
 @dataclass(frozen=True)
@@ -77,44 +74,22 @@ def check_checkpoint(directory: Path) -> None:
         )
     if not (directory / CONFIG).is_file():
         raise _incomplete(directory, f"{CONFIG} is missing")
-    for name in _weight_files(directory):
-        _check_weights(directory / name)
+    try:
+        for name in _weight_files(directory):
+            read_weight_file(directory / name)
+    except UserError as error:
+        raise _incomplete(directory, error.message) from error
 
 
 def _weight_files(directory: Path) -> list[str]:
     """Return the files of weights: those that the index names, else those that there are."""
     index = directory / INDEX
     if index.is_file():
-        try:
-            named = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
-            return sorted(set(named))
-        except (ValueError, KeyError, AttributeError, TypeError) as error:
-            raise _incomplete(directory, f"{INDEX} cannot be read: {error}") from error
+        return list(indexed_files(index))
     found = sorted(path.name for path in directory.glob("*.safetensors"))
     if not found:
-        raise _incomplete(directory, "it holds no *.safetensors")
+        raise UserError("it holds no *.safetensors")
     return found
-
-
-def _check_weights(path: Path) -> None:
-    """Compare a file's size with what its header says: a broken download is shorter."""
-    if not path.is_file():
-        raise _incomplete(path.parent, f"{path.name} is missing")
-    size = path.stat().st_size
-    try:
-        with path.open("rb") as file:
-            (length,) = struct.unpack("<Q", file.read(_HEADER_LENGTH_BYTES))
-            header = json.loads(file.read(min(length, _LARGEST_HEADER_BYTES)))
-        end = max(
-            (one["data_offsets"][1] for name, one in header.items() if name != "__metadata__"), default=0
-        )
-    except (struct.error, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise _incomplete(path.parent, f"{path.name} is no safetensors file") from error
-    whole = _HEADER_LENGTH_BYTES + length + end
-    if size != whole:
-        raise _incomplete(
-            path.parent, f"{path.name} has {size} bytes, not the {whole} that its header tells of"
-        )
 
 
 def _incomplete(directory: Path, what: str) -> UserError:

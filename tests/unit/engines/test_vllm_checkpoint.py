@@ -11,7 +11,9 @@ from runner.errors import UserError
 
 
 def weights(path: Path, *, missing_bytes: int = 0) -> None:
-    header = json.dumps({"__metadata__": {"format": "pt"}, "w": {"dtype": "F32", "data_offsets": [0, 40]}})
+    header = json.dumps(
+        {"__metadata__": {"format": "pt"}, "w": {"dtype": "F32", "shape": [10], "data_offsets": [0, 40]}}
+    )
     body = struct.pack("<Q", len(header)) + header.encode() + b"\0" * 40
     path.write_bytes(body[: len(body) - missing_bytes])
 
@@ -64,7 +66,7 @@ def test_a_shard_that_the_index_names_and_nobody_has_is_named(checkpoint: Path) 
 def test_an_index_that_cannot_be_read_is_named(checkpoint: Path, content: str) -> None:
     (checkpoint / "model.safetensors.index.json").write_text(content, encoding="utf-8")
 
-    with pytest.raises(UserError, match=r"model\.safetensors\.index\.json cannot be read"):
+    with pytest.raises(UserError, match=r"model\.safetensors\.index\.json is no index of weights"):
         check_checkpoint(checkpoint)
 
 
