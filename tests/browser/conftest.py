@@ -15,9 +15,12 @@ NEEDS_BROWSER = "RECOUNT_NEEDS_BROWSER"
 _MISSING = "there is no chromium on PATH (Debian's package chromium)"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """One browser for all tests; each has a context of its own."""
+    """One browser for a module, whose tests have a context each.
+
+    No longer than that: while Playwright is open, its event loop runs, and no other test may run one.
+    """
     chromium = shutil.which("chromium")
     if chromium is None and os.environ.get(NEEDS_BROWSER):
         pytest.fail(f"{NEEDS_BROWSER} is set, and {_MISSING}")

@@ -1,6 +1,7 @@
 """The page in a real browser: it opens, filters, finds and shows, asks for and runs nothing of others."""
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -230,6 +231,26 @@ def test_one_comes_back_to_where_one_was(open_page: Open, report: Path) -> None:
     expect(link).to_be_focused()
 
 
+def test_who_opens_a_trajectory_while_typing_finds_the_searched_list_again(
+    open_page: Open, report: Path
+) -> None:
+    page = open_page(report).page
+    page.evaluate(
+        """() => {
+          const search = document.getElementById("filter-q");
+          search.value = "sympy";
+          search.dispatchEvent(new Event("input", { bubbles: true }));
+          document.querySelector("#rows tbody a").click();
+        }"""
+    )
+    expect(page.locator("#trajectory h2")).to_have_text("dapo_000, sample 0")
+    page.wait_for_timeout(_SECONDS / 2)
+    assert page.url.endswith("#t/dapo/dapo_000/0")
+    page.get_by_role("link", name="Back to the run").click()
+    expect(page.locator("#found")).to_contain_text(" of 520 trajectories")
+    assert page.url.endswith("#list?q=sympy")
+
+
 def test_a_search_that_no_turn_holds_hides_no_turn(open_page: Open, report: Path) -> None:
     page = open_page(report, "#list?q=divisors%3F").page
     page.locator("#rows tbody a").first.click()
@@ -365,6 +386,7 @@ def test_nothing_that_a_model_wrote_runs_or_hides_or_leaves(
     page = open_page(hostile, size=size).page
     assert page.evaluate("document.documentElement.scrollWidth") == size["width"]
     page.get_by_role("searchbox", name="Search", exact=True).fill(MARKUP["script"])
+    expect(page).to_have_url(re.compile("#list[?]q="))
     expect(page.locator("#found")).to_have_text("8 trajectories")
     for number in range(8):
         page.locator("#rows tbody a").nth(number).click()

@@ -20,6 +20,7 @@ class List {
     this.place = document.getElementById("rows");
     this.found = index.rows;
     this.run = 0;
+    this.timer = 0;
     this.back = "#list";
     this.stored = "";
     this.solved = new Map();
@@ -29,7 +30,10 @@ class List {
     }
     this.fillSelects();
     this.form.hidden = false;
-    this.form.addEventListener("submit", (event) => event.preventDefault());
+    this.form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.store();
+    });
     this.form.addEventListener("change", (event) => {
       if (event.target.name !== "q") this.store();
     });
@@ -60,8 +64,15 @@ class List {
     this.timer = setTimeout(() => this.store(), 250);
   }
 
+  // What was typed a moment ago counts, though the address is another's by now.
+  settle() {
+    return this.timer ? this.store() : Promise.resolve();
+  }
+
   // From the form into the fragment, which then shows what it says.
   store() {
+    clearTimeout(this.timer);
+    this.timer = 0;
     const query = new URLSearchParams();
     for (const name of FILTERS) {
       const value = this.form.elements[name]?.value;
@@ -70,8 +81,9 @@ class List {
     const text = query.toString();
     this.stored = text;
     this.back = text ? `#list?${text}` : "#list";
-    history.replaceState(null, "", this.back);
-    this.show();
+    // A link may have been followed a moment ago: then the address is a trajectory's already.
+    if (!location.hash.startsWith("#t/")) history.replaceState(null, "", this.back);
+    return this.show();
   }
 
   // From the fragment into the form. A list that is shown already stays as it is, with all that it shows.

@@ -40,6 +40,7 @@ async function route(list, view, links) {
     if (row) {
       const turn = fragment === row.link ? 0 : Number(fragment.slice(fragment.lastIndexOf("/") + 1));
       showTrajectory();
+      await list.settle();
       await view.open(row, turn);
       return;
     }
@@ -117,4 +118,8 @@ async function begin() {
   document.documentElement.dataset.ready = "yes";
 }
 
-begin();
+begin().catch((error) => {
+  const said = "The trajectories cannot be read out of this file. They are in the folder traces beside this page.";
+  document.getElementById("found").textContent = said;
+  throw error;
+});

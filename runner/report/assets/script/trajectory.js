@@ -43,7 +43,10 @@ class TrajectoryView {
   }
 
   async open(row, turnNumber) {
+    const address = location.hash;
     const turns = await turnsOf(row);
+    // Who went on in the meantime wants what is there now.
+    if (location.hash !== address) return;
     // What the list was searched for, if turns hold it and it hides none that was asked for.
     const searchedFor = turnNumber ? "" : this.list.needle;
     const needle = turns.some((turn) => holds(turn, searchedFor)) ? searchedFor : "";
