@@ -79,7 +79,7 @@ async def test_what_a_hanging_grader_had_started_is_ended_with_it(tmp_path: Path
     await graded((f"child {told}", "1"))
 
     with anyio.fail_after(30):  # a killed process is there until the kernel is done with it
-        while lives(told):
+        while lives(told):  # noqa: ASYNC110 - no event tells of another process
             await anyio.sleep(0.02)
 
 
