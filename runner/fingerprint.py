@@ -38,6 +38,10 @@ _HARMLESS_SANDBOX = frozenset(
 """An image is its contents, a policy its digest; image ids differ from build to build."""
 
 
+_NOT_THE_REPORTS = tuple(one for one in _HARMLESS_SETTINGS if one not in {"pack", "engine.script"})
+"""A run that goes on compares files by their hashes; a profile beside the bundled one only names them."""
+
+
 @dataclass(frozen=True)
 class Difference:
     """One thing that is otherwise than when the run began."""
@@ -84,6 +88,16 @@ def compare_plans(
     for what, one, other in _changed(_comparison(then.comparison), _comparison(comparison)):
         # The verdict is made of what stands in the first event.
         _take(found, what, one, other, harmless=what == "published rows SHA-256")
+    return found
+
+
+def changed_settings(bundled: Mapping[str, object], own: Mapping[str, object]) -> list[str]:
+    """Return in what a profile differs from the bundled one of its name, without what changes no result."""
+    found = []
+    for what, one, other in _changed(_with_datasets(bundled), _with_datasets(own)):
+        if not _is_below(what, _NOT_THE_REPORTS) and not what.endswith(".path"):
+            shown = [_ABSENT if value is _Absent else str(value) for value in (other, one)]
+            found.append(f"{_shown(what)} = {_shown(shown[0])}, the bundled profile's is {_shown(shown[1])}")
     return found
 
 
@@ -144,6 +158,12 @@ def _flat(document: Mapping[str, object], before: str = "") -> dict[str, object]
 def _settings(profile: Mapping[str, object]) -> dict[str, object]:
     """Return a profile's settings; its data sets are compared as they were read."""
     return _flat({name: value for name, value in profile.items() if name != "datasets"})
+
+
+def _with_datasets(profile: Mapping[str, object]) -> dict[str, object]:
+    datasets = profile.get("datasets")
+    named = {str(one["name"]): one for one in datasets} if isinstance(datasets, list | tuple) else {}
+    return _flat({**profile, "datasets": named})
 
 
 def _datasets(records: Iterable[DatasetRecord]) -> dict[str, object]:

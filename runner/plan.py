@@ -1,13 +1,15 @@
 """From a profile and the command line to what will run: everything read and checked, nothing started."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from runner.artifacts import Artifacts
-from runner.comparison import expectation_lines_of, read_comparison
+from runner.artifacts.fetch import PACK_NAME
+from runner.artifacts.manifest import bundled_manifest_sha256
+from runner.comparison import BUNDLED, expectation_lines_of, read_comparison
 from runner.datasets import Dataset, load_dataset
 from runner.engines.base import Engine, Sampling
 from runner.engines.openai import OpenAIEngine, OpenAISettings
@@ -19,7 +21,9 @@ from runner.engines.vllm.settings import VllmSettings
 from runner.engines.vllm.wire import Device
 from runner.errors import UserError
 from runner.events import ComparisonRecord
+from runner.fingerprint import changed_settings
 from runner.hashing import sha256_file
+from runner.paths import is_file
 from runner.profile import (
     OpenAIEngineSettings,
     Profile,
@@ -29,7 +33,7 @@ from runner.profile import (
     resolve_path,
 )
 from runner.protocol.prompt import PackError, ProtocolPack
-from runner.resources import PROTOCOL_DIR
+from runner.resources import PROFILE_DIR, PROTOCOL_DIR, bundled_profiles
 from runner.scheduler import plan_jobs
 from runner.trajectory import Job, Limits, Rules
 from sandbox import Policy
@@ -67,16 +71,46 @@ class Plan:
             for setting, value in self.overrides.items()
             if not setting.startswith(_HARMLESS)
         )
-        return (*changed, *self._unverified())
+        return (*changed, *self._of_its_own(), *self._unverified())
+
+    @property
+    def _is_held_against_the_report(self) -> bool:
+        """Whether the published figures are those that come with Recount; figures of one's own are held
+        against whatever one likes."""
+        settings = self.profile.verdict
+        return settings is not None and settings.published.startswith(BUNDLED)
+
+    def _of_its_own(self) -> tuple[str, ...]:
+        """Say in what a profile's file differs from the bundled profile that the figures are of."""
+        if self.profile_path.parent == PROFILE_DIR or not self._is_held_against_the_report:
+            return ()
+        if self.profile.name not in bundled_profiles():
+            return (f"the profile {self.profile.name} is a file of its own, and no report was made with it",)
+        own = load_profile(str(self.profile_path)).model_dump(mode="json")
+        bundled = load_profile(self.profile.name).model_dump(mode="json")
+        return tuple(f"the profile's file: {one}" for one in changed_settings(bundled, own))
 
     def _unverified(self) -> tuple[str, ...]:
-        if self.artifacts is not None and self.artifacts.unverified:
-            return tuple(f"unverified: {one}" for one in self.artifacts.unverified)
-        hashed = self.artifacts is not None and self.artifacts.checkpoint is not None
-        serves = isinstance(self.profile.engine, VllmEngineSettings)
-        if hashed or self.comparison is None or not serves:
-            return ()
-        return ("unverified: no hash of the checkpoint was taken before the run",)
+        artifacts = self.artifacts
+        found = () if artifacts is None else artifacts.unverified
+        if self.comparison is not None:
+            found = (*found, *self._unhashed())
+        return tuple(f"unverified: {one}" for one in found)
+
+    def _unhashed(self) -> Iterator[str]:
+        """Say what has no published hash that it was held against, where it decides what is compared."""
+        artifacts = self.artifacts
+        if artifacts is not None:
+            yield from (f"{one} has no hash in the manifest" for one in artifacts.unpinned_inputs)
+            bundled = bundled_manifest_sha256(artifacts.manifest)
+            if self._is_held_against_the_report and artifacts.manifest_sha256 != bundled:
+                yield f"the manifest {artifacts.manifest} is not the bundled one"
+        hashed = artifacts is not None and artifacts.checkpoint is not None
+        if not hashed and isinstance(self.profile.engine, VllmEngineSettings):
+            yield "no hash of the checkpoint was taken before the run"
+        fetched = artifacts is not None and artifacts.sha256.get(PACK_NAME) == self.pack_sha256
+        if not fetched and self._is_held_against_the_report:
+            yield "the protocol pack is not the one that is made of the fetched sources"
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -126,7 +160,7 @@ def make_plan(
     path = find_profile(name_or_path)
     replaced = dict(data or {})
     check_names(profile, (*replaced, *only))
-    fetched = {} if artifacts is None else artifacts.datasets
+    fetched = _fetched_for(profile, artifacts)
     # A file that was let pass although its hash is another is told of by `Artifacts.unverified`.
     lenient = artifacts is not None and bool(artifacts.unverified)
     datasets = tuple(
@@ -140,8 +174,9 @@ def make_plan(
         for one in profile.datasets
         if not only or one.name in only
     )
-    if artifacts is not None and artifacts.pack is not None and "pack" not in settings:
-        pack_path, pack = artifacts.pack, read_pack(artifacts.pack)
+    made = None if artifacts is None or "pack" in settings else artifacts.pack
+    if made is not None and made.name == Path(profile.pack).name:
+        pack_path, pack = made, read_pack(made)
     else:
         pack_path, pack = load_pack(profile.pack, path)
     pinned = {one.name: one.sha256 for one in profile.datasets}
@@ -153,7 +188,7 @@ def make_plan(
     }
     settings |= {"only": list(only)} if only else {}
     settings |= {"limit": limit} if limit is not None else {}
-    return Plan(
+    plan = Plan(
         profile=profile,
         profile_path=path,
         overrides=settings,
@@ -168,6 +203,37 @@ def make_plan(
         ),
         artifacts=artifacts,
     )
+    if artifacts is not None:
+        _check_unchanged(plan, artifacts, fetched, rows_are_fetched=published_rows is None)
+    return plan
+
+
+def _fetched_for(profile: Profile, artifacts: Artifacts | None) -> dict[str, Path]:
+    """Return the fetched files that are the ones the profile names; it may name a file of its own."""
+    if artifacts is None:
+        return {}
+    named = {one.name: Path(one.path).name for one in profile.datasets}
+    return {name: path for name, path in artifacts.datasets.items() if named.get(name) == path.name}
+
+
+def _check_unchanged(
+    plan: Plan, artifacts: Artifacts, fetched: Mapping[str, Path], *, rows_are_fetched: bool
+) -> None:
+    """Raise `UserError` where what was read is not what was hashed: a record believes size and times."""
+    read = [(one.path, one.sha256) for one in plan.datasets if one.path == fetched.get(one.name)]
+    if plan.pack_path == artifacts.pack:
+        read.append((plan.pack_path, plan.pack_sha256))
+    if plan.comparison is not None and rows_are_fetched and artifacts.rows is not None:
+        rows = plan.comparison.rows
+        # Rows that were refused are told of in the verdict; a changed file is not the report's.
+        read.append((artifacts.rows, sha256_file(artifacts.rows) if rows is None else rows.sha256))
+    hashed = frozenset(artifacts.sha256.values())
+    for path, sha256 in read:
+        if sha256 not in hashed:
+            raise UserError(
+                f"{path} is not the file any more that was fetched and hashed: its SHA-256 is {sha256}",
+                remedy="remove it, or see all that changed with `recount verify artifacts`; then fetch again",
+            )
 
 
 def check_names(profile: Profile, names: Iterable[str]) -> None:
@@ -201,6 +267,8 @@ def load_pack(written: str, profile_path: Path) -> tuple[Path, ProtocolPack]:
 def read_pack(path: Path, *, option: str = "--pack") -> ProtocolPack:
     """Read a protocol pack file; raise `UserError` naming it and the `option` that names another."""
     try:
+        if path.exists() and not is_file(path):
+            raise UserError(f"protocol pack {path} is no file", remedy=f"name one with {option}")
         document = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(

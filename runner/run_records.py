@@ -55,4 +55,5 @@ def command_record(plan: Plan) -> CommandRecord:
         },
         only=tuple(given.get("only") or ()),
         limit=given.get("limit"),
+        allow_unverified=plan.artifacts is not None and bool(plan.artifacts.unverified),
     )

@@ -4,8 +4,9 @@ Checkpoint, data sets, protocol sources and the report's own rows come from two 
 file is hashed; what has a published hash must match it, what has none is recorded and said to be unpinned.
 """
 
-from runner.artifacts.fetch import Artifacts, fetch
+from runner.artifacts.fetch import fetch
 from runner.artifacts.manifest import Group, Manifest, load_manifest, manifest_for
+from runner.artifacts.outcome import Artifacts
 from runner.artifacts.store import Store
 from runner.artifacts.verify import VerifyReport, verify_artifacts, verify_checkpoint
 

@@ -1,6 +1,7 @@
 """What an HTTP answer, or its absence, means for a fetch: the file, a wait, or a message with a remedy."""
 
 import email.utils
+import re
 import ssl
 import time
 from collections.abc import Mapping
@@ -14,6 +15,7 @@ from runner.errors import UserError
 _HTML_BEGINNINGS = (b"<!doctype html", b"<html")
 _TRANSIENT_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
 _SNIFFED_BYTES = 256
+_CREDENTIALS = re.compile(r"^([a-zA-Z][a-zA-Z0-9+.-]*://)?.*@", re.DOTALL)
 _TRANSPORT_WORDS: tuple[tuple[type[httpx.TransportError], str], ...] = (
     (httpx.ConnectTimeout, "no connection in time"),
     (httpx.ConnectError, "no connection"),
@@ -54,14 +56,16 @@ def check_status(response: httpx.Response, remote: Remote) -> None:
         )
     if status in {404, 410}:
         raise MissingFileError(
-            f"{remote.name} is not at {remote.url} (HTTP {status}{said})", remedy=remote.remedy_missing
+            f"{remote.name} is not at {shown_url(remote.url)} (HTTP {status}{said})",
+            remedy=remote.remedy_missing,
         )
     if status in _TRANSIENT_STATUSES:
         raise TransientError(
             f"the server answers HTTP {status}", retry_after_s=_retry_after_s(response.headers)
         )
     raise UserError(
-        f"{remote.name}: HTTP {status} from {remote.url}{said}", remedy="check HF_ENDPOINT and the proxy"
+        f"{remote.name}: HTTP {status} from {shown_url(remote.url)}{said}",
+        remedy="check HF_ENDPOINT and the proxy",
     )
 
 
@@ -76,8 +80,14 @@ def transport_problem(error: httpx.TransportError, remote: Remote) -> Exception:
         )
     if isinstance(error, httpx.UnsupportedProtocol):
         return UserError(
-            f"{remote.name}: {remote.url} is no http address",
+            f"{remote.name}: {shown_url(remote.url)} is no http address",
             remedy="check HF_ENDPOINT and RECOUNT_GITHUB_RAW",
+        )
+    if isinstance(error, httpx.LocalProtocolError):
+        # What the library says of it may quote a header, and with it the token.
+        return UserError(
+            f"{remote.name}: the request to {host_of(remote.url)} cannot be sent as it is",
+            remedy="check HF_TOKEN, HF_ENDPOINT and RECOUNT_GITHUB_RAW for stray characters",
         )
     what = next((words for kind, words in _TRANSPORT_WORDS if isinstance(error, kind)), type(error).__name__)
     return TransientError(what)
@@ -131,8 +141,26 @@ def whole_size(response: httpx.Response, start: int, expected: int | None) -> in
     return total
 
 
+def unusable(error: httpx.InvalidURL | httpx.TooManyRedirects, remote: Remote) -> UserError:
+    """Word an address that leads nowhere; the library's own words may quote a password in it."""
+    why = "it redirects on and on" if isinstance(error, httpx.TooManyRedirects) else "it is no valid address"
+    return UserError(
+        f"{remote.name}: cannot be fetched from {shown_url(remote.url)}: {why}",
+        remedy="check HF_ENDPOINT and RECOUNT_GITHUB_RAW",
+    )
+
+
+def shown_url(url: str) -> str:
+    """Return an address as it may be printed: without user and password.
+
+    All up to the last @ goes, also where a password with a slash makes it no valid address; in paths of ours
+    an @ is quoted.
+    """
+    return _CREDENTIALS.sub(r"\1", url)
+
+
 def host_of(url: str) -> str:
     try:
         return httpx.URL(url).netloc.decode("ascii", errors="replace")
     except httpx.InvalidURL:
-        return url
+        return shown_url(url)

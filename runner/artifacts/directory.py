@@ -15,11 +15,15 @@ class LocalDirectory:
     """
 
     def __init__(self, directory: Path, manifest: Manifest) -> None:
-        """Raises `UserError` where there is no such directory."""
-        if not directory.is_dir():
+        """Raises `UserError` where there is no such directory, or none that can be read."""
+        if not is_directory(directory):
             raise UserError(
                 f"--from {directory}: no such directory", remedy="name the directory with the files"
             )
+        try:
+            next(directory.iterdir(), None)
+        except OSError as error:
+            raise _unreadable(directory, directory, error) from error
         self.directory = directory
         self._manifest = manifest
         hub, code = manifest.hub.repository, manifest.github.repository
@@ -36,7 +40,10 @@ class LocalDirectory:
         """Return the names of the files beside the checkpoint's configuration."""
         for root in self._roots[Origin.HUB]:
             if is_file(root / "config.json"):
-                return {path.name: None for path in root.iterdir() if path.is_file()}
+                try:
+                    return {path.name: None for path in root.iterdir() if is_file(path)}
+                except OSError as error:
+                    raise _unreadable(self.directory, root, error) from error
         return {}
 
     def missing(self, file: ArtifactFile) -> UserError:
@@ -53,7 +60,25 @@ class LocalDirectory:
     def _snapshots(self, repository: str) -> tuple[Path, ...]:
         cached = f"models--{repository.replace('/', '--')}"
         roots = [self.directory / cached, self.directory / "hub" / cached]
-        return tuple(one for root in roots for one in sorted((root / "snapshots").glob("*")))
+        try:
+            return tuple(one for root in roots for one in sorted((root / "snapshots").glob("*")))
+        except OSError as error:
+            raise _unreadable(self.directory, self.directory, error) from error
+
+
+def is_directory(path: Path) -> bool:
+    """Say whether there is such a directory; one that cannot be looked at is none."""
+    try:
+        return path.is_dir()
+    except OSError:
+        return False
+
+
+def _unreadable(named: Path, path: Path, error: OSError) -> UserError:
+    return UserError(
+        f"--from {named}: {path} cannot be read: {error.strerror or error}",
+        remedy="make it readable for this user, or name another directory",
+    )
 
 
 def _name(repository: str) -> str:

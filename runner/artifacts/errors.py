@@ -5,6 +5,7 @@ from pathlib import Path
 
 from runner.errors import InfrastructureError, UserError
 
+OTHER_DIRECTORIES = "name another directory with --models or --data-dir"
 AGAIN = "run the same command again: what has come is kept and continued"
 
 
@@ -38,6 +39,17 @@ def refused(
     )
 
 
+def changed(name: str, path: Path, *, expected: str, found: str, pinned: bool) -> RefusedFileError:
+    """Word a wrong hash of a file that stays where it is."""
+    what = "is not the file of the report" if pinned else "is not the file that was fetched any more"
+    return RefusedFileError(
+        f"{name} {what}, and stays where it is: {path}\n"
+        f"  expected SHA-256 {expected}\n  found    SHA-256 {found}",
+        remedy="recount fetch puts it aside and fetches the right one;"
+        " --allow-unverified takes it as it is, and marks every run with it",
+    )
+
+
 def disk_error(path: Path, error: OSError) -> UserError | InfrastructureError:
     """Word what the file system said when something was written to `path`."""
     if error.errno in {errno.ENOSPC, errno.EDQUOT}:
@@ -45,7 +57,11 @@ def disk_error(path: Path, error: OSError) -> UserError | InfrastructureError:
     if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:
         return UserError(
             f"cannot write {path}: {error.strerror}",
-            remedy="make the directory writable, or name others with --models and --data",
+            remedy=f"make the directory writable, or {OTHER_DIRECTORIES}",
+        )
+    if error.errno in {errno.EEXIST, errno.ENOTDIR}:
+        return UserError(
+            f"cannot write {path}: it, or what holds it, is no directory", remedy=OTHER_DIRECTORIES
         )
     return InfrastructureError(f"cannot write {path}: {error.strerror or error}", remedy=AGAIN)
 
@@ -55,7 +71,7 @@ def not_enough_space(directory: Path, *, needed_bytes: int, free_bytes: int) -> 
     return UserError(
         f"not enough space in {directory}: {in_words(needed_bytes)} are needed,"
         f" {in_words(free_bytes)} are free",
-        remedy="free some space there, or name another directory with --models or --data",
+        remedy=f"free some space there, or {OTHER_DIRECTORIES}",
     )
 
 

@@ -1,8 +1,9 @@
 """Fetching what a manifest names: into the store, each file checked by its hash, all of it resumable."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -11,7 +12,7 @@ from anyio.to_thread import run_sync
 
 from runner.artifacts.claims import Checked, Finding, check_claims
 from runner.artifacts.directory import LocalDirectory
-from runner.artifacts.errors import MissingFileError, refused
+from runner.artifacts.errors import MissingFileError, RefusedFileError, changed, refused
 from runner.artifacts.files import (
     check_space,
     discard_part,
@@ -24,54 +25,25 @@ from runner.artifacts.files import (
     size_of,
 )
 from runner.artifacts.manifest import ArtifactFile, Group, Manifest, Origin, Role
-from runner.artifacts.pack import check_pack, read_sources, write_pack
+from runner.artifacts.outcome import PACK_NAME, Artifacts
+from runner.artifacts.pack import check_pack, is_written, read_sources, render_pack, write_pack
 from runner.artifacts.progress import FetchListener, FileDone, SilentListener
+from runner.artifacts.record import HashRecord
 from runner.artifacts.settings import FetchSettings
 from runner.artifacts.sources import Sources
 from runner.artifacts.store import Store
 from runner.artifacts.transfer import new_client
 from runner.errors import UserError
 from runner.groups import first_error_only
-from runner.hashing import sha256_file
+from runner.hashing import sha256_text
+from runner.paths import is_file
+
+__all__ = ["ALL_GROUPS", "PACK_NAME", "Artifacts", "fetch"]
 
 ALL_GROUPS = frozenset(Group)
-PACK_NAME = "protocol pack"
 
 
-@dataclass(frozen=True)
-class Artifacts:
-    """What a run finds after a fetch. What was not asked for, or is not published, is None."""
-
-    manifest: str
-    checkpoint: Path | None
-    revision: str | None
-    """The commit that the checkpoint's files are of; None where they came from a directory."""
-    datasets: Mapping[str, Path]
-    pack: Path | None
-    rows: Path | None
-    """The report's own rows, a trajectory each."""
-    provenance: Path | None
-    card_results: Path | None
-    sha256: Mapping[str, str]
-    """Every file's hash, by its path in its repository (the pack's by `protocol pack`)."""
-    unverified: tuple[str, ...]
-    """What was let pass although it is not the report's: a run with it is no reproduction."""
-    unpinned: tuple[str, ...]
-    """Files without a published hash, as they were fetched."""
-    claims: tuple[Checked, ...] = field(default=())
-    """What the files say about themselves, held against the manifest."""
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What a result should say about its inputs, a line each."""
-        return (
-            *(f"unverified: {one}" for one in self.unverified),
-            *(f"unpinned: {one}" for one in self.unpinned),
-            *(one.line for one in self.claims if one.finding is not Finding.HOLDS),
-        )
-
-
-async def fetch(
+async def fetch(  # noqa: PLR0913 - each is another choice of whoever fetches
     manifest: Manifest,
     store: Store,
     *,
@@ -79,6 +51,7 @@ async def fetch(
     source: Path | None = None,
     revision: str | None = None,
     allow_unverified: bool = False,
+    touch: bool = True,
     listener: FetchListener | None = None,
     settings: FetchSettings | None = None,
 ) -> Artifacts:
@@ -88,18 +61,25 @@ async def fetch(
     repository in the place of the manifest's. Raises `UserError` for what the user can mend and
     `InfrastructureError` for a network or server that stays broken. Cancelled or failed at any moment, it can
     be called again and goes on.
+
+    Without `touch` it only looks: nothing is fetched, put aside, written or recorded, and `source` is not
+    looked at. What is not here, or is another file than it should be, is a `UserError`.
     """
     settings = settings or FetchSettings.from_environment()
     listener = listener or SilentListener()
     async with AsyncExitStack() as stack:
         local: LocalDirectory | None = None
         client: httpx.AsyncClient | None = None
-        if source is not None:
+        if not touch:
+            settings = replace(settings, offline=True, hub_cache=None)
+        elif source is not None:
             local = await run_sync(LocalDirectory, source, manifest)
-        elif not settings.offline:
+        if touch and local is None and not settings.offline:
             client = await stack.enter_async_context(new_client(settings))
         sources = Sources(manifest, store, settings, listener, local=local, client=client)
         job = _Fetch(manifest, store, sources, groups, listener, allow_unverified=allow_unverified)
+        if not touch:
+            return await job.look(revision or manifest.hub.revision, at_once=settings.at_once)
         return await job.run(revision or manifest.hub.revision, at_once=settings.at_once)
 
 
@@ -120,20 +100,56 @@ class _Fetch:
         self._groups, self._listener = groups, listener
         self._allow_unverified = allow_unverified
         self._sha256: dict[str, str] = {}
+        self._brought: list[ArtifactFile] = []
+        self._unverified: dict[tuple[Origin, str], str | None] = {}
+        """What only looking found to mark, in the place of marks in the records."""
+        self._touch = True
 
     async def run(self, requested: str, *, at_once: int) -> Artifacts:
         """Fetch and check everything."""
-        files = tuple(one for one in self._manifest.files if one.group in self._groups)
+        files = self._asked()
         for directory in {self._store.record_of(one).directory for one in files}:
             await run_sync(make_directory, directory)
         if any(one.origin is Origin.HUB for one in files):
             files += await self._sources.settle(requested, files)
+        if any(one.origin is Origin.GITHUB for one in files):
+            await run_sync(self._sources.note_commit)
         await run_sync(self._check_space, files)
+        return await self._each(files, self._bring, at_once)
+
+    async def look(self, requested: str, *, at_once: int) -> Artifacts:
+        """Check everything that is here, and change nothing."""
+        self._touch = False
+        files, record = self._asked(), self._store.hub_record
+        if any(one.origin is Origin.HUB for one in files):
+            files += self._sources.recorded_others(files)
+            if record.requested_revision not in {None, requested} and record.revision != requested:
+                raise UserError(
+                    f"{self._store.checkpoint} holds revision {record.requested_revision}, not {requested}",
+                    remedy=f"recount fetch --revision {requested}",
+                )
+        return await self._each(files, self._look_at, at_once)
+
+    def _asked(self) -> tuple[ArtifactFile, ...]:
+        return tuple(one for one in self._manifest.files if one.group in self._groups)
+
+    async def _each(
+        self,
+        files: tuple[ArtifactFile, ...],
+        work: Callable[[ArtifactFile], Awaitable[None]],
+        at_once: int,
+    ) -> Artifacts:
+        """Have each file worked on, some at once, then check what they say together."""
         slots = anyio.CapacityLimiter(at_once)
+
+        async def work_on(file: ArtifactFile) -> None:
+            async with slots:
+                await work(file)
+
         with first_error_only():
             async with anyio.create_task_group() as tasks:
                 for file in files:
-                    tasks.start_soon(self._bring, file, slots)
+                    tasks.start_soon(work_on, file)
         if Group.PROTOCOL in self._groups:
             await run_sync(self._make_pack)
         claims = await run_sync(self._check_claims, files)
@@ -151,48 +167,90 @@ class _Fetch:
         for directory, size in needed.items():
             check_space(directory, size)
 
-    async def _bring(self, file: ArtifactFile, slots: anyio.CapacityLimiter) -> None:
+    async def _bring(self, file: ArtifactFile) -> None:
         """Have one file in its place, checked."""
         path, record, name = (
             self._store.path_of(file),
             self._store.record_of(file),
             self._store.name_of(file),
         )
-        async with slots:
-            found, how = await self._hash_here(file, path), "was here"
-            if found is None and record.is_absent(name):
-                return
-            if found is not None and not _is_right(file, found) and not self._allow_unverified:
-                aside = await run_sync(put_aside, path, path)
-                self._listener.note(f"{file.path}: not the file of the report any more; now {aside.name}")
-                found = None
-            if found is None:
+        expected = self._expected(file)
+        found, how = await self._hash_here(file, path), "was here"
+        if found is None and record.is_absent(name):
+            return
+        if found not in {None, expected} and expected is not None and not self._allow_unverified:
+            if not self._sources.has(file):
+                raise self._changed(file, str(found), expected)
+            aside = await run_sync(put_aside, path, path)
+            self._listener.note(f"{file.path}: not the file of the report any more; now {aside.name}")
+            found = None
+        if found is None:
+            try:
+                found, how = await self._obtain(file, path, expected)
+            except MissingFileError:
+                if file.required:
+                    raise
                 await run_sync(record.forget, name)
-                try:
-                    found, how = await self._obtain(file, path)
-                except MissingFileError:
-                    if file.required:
-                        raise
-                    await run_sync(record.set_absent, name)
-                    self._listener.note(f"{file.path}: not published there")
-                    return
-            await run_sync(record.remember, name, found)
-            why = None if _is_right(file, found) else f"SHA-256 {found}, not {file.sha256}"
-            await run_sync(record.mark, name, why)
-            self._sha256[file.path] = found
-            size = await run_sync(size_of, path)
-            self._listener.done(FileDone(file.path, found, size, how, pinned=file.sha256 is not None))
+                await run_sync(record.set_absent, name)
+                self._listener.note(f"{file.path}: not published there")
+                return
+        fetched = None if file.sha256 is not None else expected
+        await run_sync(partial(record.remember, name, found, fetched_sha256=fetched))
+        await run_sync(self._take, file, found, how, expected)
+
+    async def _look_at(self, file: ArtifactFile) -> None:
+        """Check one file where it is."""
+        path, expected = self._store.path_of(file), self._expected(file)
+        found = await self._hash_here(file, path)
+        if found is None:
+            if not file.required:
+                return
+            raise UserError(f"{file.path} is not here ({path})", remedy="recount fetch brings it")
+        if expected not in {None, found} and not self._allow_unverified:
+            raise self._changed(file, found, str(expected))
+        await run_sync(self._take, file, found, "was here", expected)
+
+    def _expected(self, file: ArtifactFile) -> str | None:
+        """Return the hash that a file must have: the published one, else the one it was fetched with."""
+        return file.sha256 or self._store.record_of(file).recorded(self._store.name_of(file))
+
+    def _changed(self, file: ArtifactFile, found: str, expected: str) -> RefusedFileError:
+        path, pinned = self._store.path_of(file), file.sha256 is not None
+        return changed(file.path, path, expected=expected, found=found, pinned=pinned)
+
+    def _take(self, file: ArtifactFile, found: str, how: str, expected: str | None) -> None:
+        """Take a file for what it is: one that is not what it should be is marked."""
+        why = None if expected in {None, found} else f"SHA-256 {found}, not {expected}"
+        self._mark(file.origin, self._store.name_of(file), why)
+        self._sha256[file.path] = found
+        self._brought.append(file)
+        size = size_of(self._store.path_of(file))
+        self._listener.done(FileDone(file.path, found, size, how, pinned=file.sha256 is not None))
+
+    def _mark(self, origin: Origin, name: str, why: str | None) -> None:
+        if self._touch:
+            self._record(origin).mark(name, why)
+        else:
+            self._unverified[origin, name] = why
+
+    def _record(self, origin: Origin) -> HashRecord:
+        return self._store.hub_record if origin is Origin.HUB else self._store.data_record
 
     async def _hash_here(self, file: ArtifactFile, path: Path) -> str | None:
         """Return the hash of the file in its place, if there is one that belongs to this revision."""
         known = await run_sync(self._store.record_of(file).known, self._store.name_of(file))
-        if known is not None or not await run_sync(path.is_file):
+        if known is not None or not await run_sync(is_file, path):
             return known
-        if file.sha256 is None and file.origin is Origin.HUB and self._sources.has(file):
+        if self._expected(file) is None and file.origin is Origin.HUB and self._sources.has(file):
             return None  # of another commit, or nobody's: fetched anew
-        return await hash_file(path, name=file.path, listener=self._listener)
+        try:
+            return await hash_file(path, name=file.path, listener=self._listener)
+        except OSError as error:
+            raise UserError(
+                f"{path} cannot be read: {error.strerror or error}", remedy="make the file readable"
+            ) from error
 
-    async def _obtain(self, file: ArtifactFile, path: Path) -> tuple[str, str]:
+    async def _obtain(self, file: ArtifactFile, path: Path, expected: str | None) -> tuple[str, str]:
         """Get a file, check it and put it in its place; return its hash, and how it came."""
         await run_sync(make_directory, path.parent)
         part, how = await self._sources.obtain(file, path, allow_unverified=self._allow_unverified)
@@ -203,13 +261,13 @@ class _Fetch:
                 remedy="run `git lfs pull` where it comes from, or fetch it from the network",
             )
         found = await hash_file(part, name=file.path, listener=self._listener)
-        if _is_right(file, found) or self._allow_unverified:
+        if expected in {None, found} or self._allow_unverified:
             await run_sync(put_in_place, part, path)
             return found, how
         size = await run_sync(size_of, part)
         aside = await run_sync(put_aside, part, path)
         sizes = None if file.size_bytes is None else (file.size_bytes, size)
-        raise refused(file.path, aside, expected=str(file.sha256), found=found, size=sizes)
+        raise refused(file.path, aside, expected=str(expected), found=found, size=sizes)
 
     def _make_pack(self) -> None:
         """Read the pack out of the two sources and check what it says."""
@@ -226,10 +284,17 @@ class _Fetch:
                 remedy="fetch the sources at the manifest's commit;"
                 " --allow-unverified takes the pack as it is, and marks every run with it",
             )
-        write_pack(pack, path)
-        record, found = self._store.data_record, sha256_file(path)
-        record.remember(wanted.place, found)
-        record.mark(wanted.place, f"SHA-256 {found}, not {wanted.sha256}" if differences else None)
+        found = sha256_text(render_pack(pack))
+        if self._touch:
+            write_pack(pack, path)
+            self._store.data_record.remember(wanted.place, found)
+        elif not is_written(pack, path):
+            raise UserError(
+                f"the protocol pack {path} is not here, or not what the sources say",
+                remedy="recount fetch writes it",
+            )
+        why = f"SHA-256 {found}, not {wanted.sha256}" if differences else None
+        self._mark(Origin.GITHUB, wanted.place, why)
         self._sha256[PACK_NAME] = found
         self._listener.done(FileDone(PACK_NAME, found, size_of(path), "read out of the sources", pinned=True))
 
@@ -251,7 +316,7 @@ class _Fetch:
                 " and marks every run with it",
             )
         for path, found in wrong.items():
-            self._store.record_of(there[path]).mark(f"what {path} says", "; ".join(found) or None)
+            self._mark(there[path].origin, f"what {path} says", "; ".join(found) or None)
         return checked
 
     def _artifacts(self, claims: tuple[Checked, ...]) -> Artifacts:
@@ -273,11 +338,28 @@ class _Fetch:
             provenance=path_of(Role.PROVENANCE),
             card_results=path_of(Role.CARD_RESULTS),
             sha256=dict(sorted(self._sha256.items())),
-            unverified=self._store.unverified,
-            unpinned=self._store.unpinned,
+            unverified=self._marked(),
+            unpinned=self._unpinned(),
             claims=claims,
+            manifest_sha256=self._manifest.file_sha256,
+            unpinned_inputs=self._unpinned_inputs(),
         )
 
+    def _marked(self) -> tuple[str, ...]:
+        """Return what is marked in the records, and what was found to mark by only looking."""
+        marks: dict[tuple[Origin, str], str | None] = {
+            (origin, name): why
+            for origin in Origin
+            for name, why in sorted(self._record(origin).unverified.items())
+        }
+        return tuple(f"{name}: {why}" for (_, name), why in (marks | self._unverified).items() if why)
 
-def _is_right(file: ArtifactFile, found: str) -> bool:
-    return file.sha256 is None or file.sha256 == found
+    def _unpinned(self) -> tuple[str, ...]:
+        """Return the files of this fetch that have no published hash."""
+        return tuple(sorted(self._store.name_of(one) for one in self._brought if one.sha256 is None))
+
+    def _unpinned_inputs(self) -> tuple[str, ...]:
+        """Return which of the deciding inputs that were asked for the manifest does not pin."""
+        shards = self._manifest.shards if Group.CHECKPOINT in self._groups else ()
+        no_pack = Group.PROTOCOL in self._groups and self._manifest.pack is None
+        return (*(one.path for one in shards if one.sha256 is None), *((PACK_NAME,) if no_pack else ()))

@@ -12,7 +12,8 @@ from anyio.to_thread import run_sync
 
 from runner.artifacts.errors import disk_error, not_enough_space
 from runner.artifacts.progress import FetchListener, Meter, Phase
-from runner.errors import UserError
+from runner.atomic import write_text
+from runner.errors import InfrastructureError, UserError
 from runner.groups import first_error_only
 
 BLOCK_BYTES = 1 << 20
@@ -42,8 +43,11 @@ def size_of(path: Path) -> int:
 
 def discard_part(path: Path) -> None:
     """Forget what has come of a file."""
-    part_of(path).unlink(missing_ok=True)
-    tag_of(path).unlink(missing_ok=True)
+    try:
+        part_of(path).unlink(missing_ok=True)
+        tag_of(path).unlink(missing_ok=True)
+    except OSError as error:
+        raise disk_error(part_of(path), error) from error
 
 
 def put_in_place(part: Path, path: Path) -> None:
@@ -74,6 +78,17 @@ def make_directory(directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise disk_error(directory, error) from error
+
+
+def write_here(path: Path, text: str, *, durable: bool = True) -> None:
+    """Write a small file whole or not at all; what the user can mend of a failure is a `UserError`."""
+    make_directory(path.parent)
+    try:
+        write_text(path, text, durable=durable)
+    except InfrastructureError as error:
+        if isinstance(error.__cause__, OSError):
+            raise disk_error(path, error.__cause__) from error
+        raise
 
 
 def check_space(directory: Path, needed_bytes: int) -> None:

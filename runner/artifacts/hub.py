@@ -14,7 +14,8 @@ from urllib.parse import quote
 
 import httpx
 
-from runner.artifacts.answers import Remote
+from runner.artifacts.answers import Remote, shown_url
+from runner.artifacts.directory import is_directory
 from runner.artifacts.manifest import ArtifactFile, Github, Group, Hub, Origin, Role
 from runner.artifacts.progress import FetchListener
 from runner.artifacts.settings import FetchSettings
@@ -22,6 +23,8 @@ from runner.artifacts.transfer import fetch_json
 from runner.errors import UserError
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
+LONGEST_NAME_BYTES = 255 - len(".") - len(".part.json") - len(".12345678")
+"""What file systems take, less what is added while the file comes."""
 
 
 @dataclass(frozen=True)
@@ -48,14 +51,14 @@ async def resolve_revision(
         f"{hub.repository} at {revision}",
         f"{settings.hub}/api/models/{hub.repository}/revision/{quote(revision, safe='')}?blobs=true",
         _authorization(settings),
-        remedy_missing=f"check repository and revision: {settings.hub}/{hub.repository}",
+        remedy_missing=f"check repository and revision: {_page(hub, settings)}",
         remedy_refused=_refused_remedy(hub, settings),
     )
     document = await fetch_json(client, remote, settings=settings, listener=listener)
     commit = document.get("sha") if isinstance(document, dict) else None
     if not isinstance(document, dict) or not isinstance(commit, str) or not _COMMIT.fullmatch(commit):
         raise UserError(
-            f"{settings.hub} does not say which commit {revision} of {hub.repository} is",
+            f"{shown_url(settings.hub)} does not say which commit {revision} of {hub.repository} is",
             remedy="check HF_ENDPOINT",
         )
     siblings = document.get("siblings")
@@ -81,7 +84,7 @@ def hub_remote(hub: Hub, file: ArtifactFile, revision: Revision, settings: Fetch
         f"{settings.hub}/{hub.repository}/resolve/{revision.commit}/{quote(file.path)}",
         _authorization(settings),
         size_bytes=file.size_bytes or known.size_bytes,
-        remedy_missing=f"check repository and revision: {settings.hub}/{hub.repository}",
+        remedy_missing=f"check repository and revision: {_page(hub, settings)}",
         remedy_refused=_refused_remedy(hub, settings),
     )
 
@@ -101,8 +104,12 @@ def _authorization(settings: FetchSettings) -> dict[str, str]:
     return {} if settings.token is None else {"Authorization": f"Bearer {settings.token}"}
 
 
+def _page(hub: Hub, settings: FetchSettings) -> str:
+    return f"{shown_url(settings.hub)}/{hub.repository}"
+
+
 def _refused_remedy(hub: Hub, settings: FetchSettings) -> str:
-    page = f"{settings.hub}/{hub.repository}"
+    page = _page(hub, settings)
     if settings.token is None:
         return f"it may be private, gated or misspelt: look at {page}, and set HF_TOKEN"
     return f"the token (HF_TOKEN) may not read it: look at {page}, accept its terms, or use another token"
@@ -111,15 +118,29 @@ def _refused_remedy(hub: Hub, settings: FetchSettings) -> str:
 def also_wanted(
     hub: Hub, listed: Mapping[str, object], named: tuple[ArtifactFile, ...]
 ) -> tuple[ArtifactFile, ...]:
-    """Return the repository's other files that belong to the checkpoint, tokenizer files above all."""
+    """Return the repository's other files that belong to the checkpoint, tokenizer files above all.
+
+    Names come from a server. One that is no plain name of a file here is none of the checkpoint's.
+    """
     taken = {one.path for one in named}
     return tuple(
         ArtifactFile(origin=Origin.HUB, path=path, group=Group.CHECKPOINT, role=Role.TOKENIZER)
         for path in sorted(listed)
         if path not in taken
-        and "/" not in path
-        and not path.startswith(".")
+        and _is_plain(path)
         and any(fnmatch.fnmatchcase(path, pattern) for pattern in hub.also)
+    )
+
+
+def _is_plain(name: str) -> bool:
+    """Say whether a file of the root may be named so: no way out, nothing that a disk or terminal refuses."""
+    return (
+        bool(name)
+        and name.isprintable()  # no control characters, no lone surrogates
+        and "/" not in name
+        and "\\" not in name
+        and not name.startswith(".")
+        and len(name.encode("utf-8")) <= LONGEST_NAME_BYTES
     )
 
 
@@ -132,7 +153,10 @@ class CachedRevision:
 
     def listing(self) -> dict[str, object]:
         """Return the names of its files."""
-        return {path.name: None for path in self.directory.iterdir()}
+        try:
+            return {path.name: None for path in self.directory.iterdir()}
+        except OSError:
+            return {}  # a cache that cannot be read holds nothing for us
 
 
 def cached_revision(hub: Hub, revision: str, settings: FetchSettings) -> CachedRevision | None:
@@ -147,4 +171,6 @@ def cached_revision(hub: Hub, revision: str, settings: FetchSettings) -> CachedR
         except (OSError, UnicodeDecodeError):
             return None
     directory = root / "snapshots" / commit
-    return CachedRevision(commit, directory) if _COMMIT.fullmatch(commit) and directory.is_dir() else None
+    return (
+        CachedRevision(commit, directory) if _COMMIT.fullmatch(commit) and is_directory(directory) else None
+    )

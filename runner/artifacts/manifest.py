@@ -3,14 +3,23 @@
 A manifest holds facts only, never a line of the files themselves.
 """
 
+import hashlib
 import sys
 from enum import Enum
 from functools import cached_property
 from pathlib import Path, PurePosixPath
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
-from typing_extensions import Self
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+from typing_extensions import Self, override
 
 from runner.errors import UserError
 from runner.paths import is_file
@@ -21,6 +30,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+_FILE_SHA256 = "file_sha256"
 MANIFEST_DIR = PROFILE_DIR.parent / "artifacts"
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -103,8 +113,8 @@ class ArtifactFile(_Section):
     @classmethod
     def _stays_inside(cls, written: str) -> str:
         path = PurePosixPath(written)
-        if path.is_absolute() or ".." in path.parts:
-            raise ValueError("has to be a relative path without ..")
+        if path.is_absolute() or ".." in path.parts or not written.isprintable():
+            raise ValueError("has to be a relative path without .. and control characters")
         return written
 
     @model_validator(mode="after")
@@ -175,6 +185,18 @@ class Manifest(_Section):
     weights: Weights | None = None
     claims: tuple[Claim, ...] = ()
     lineage: tuple[Lineage, ...] = ()
+    _file_sha256: str | None = PrivateAttr(default=None)
+
+    @property
+    def file_sha256(self) -> str | None:
+        """The SHA-256 of the file that this was read from; None for one that no file was read for."""
+        return self._file_sha256
+
+    @override
+    def model_post_init(self, context: Any, /) -> None:
+        """Take the file's hash from whoever read the file."""
+        if isinstance(context, dict):
+            self._file_sha256 = context.get(_FILE_SHA256)
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -220,7 +242,8 @@ def load_manifest(name_or_path: str | Path) -> Manifest:
             remedy=f"name one of {', '.join(bundled_manifests())}, or a TOML file",
         )
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        written = path.read_bytes()
+        document = tomllib.loads(written.decode("utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"manifest {path}: {error}", remedy="a manifest is a UTF-8 TOML file") from error
     except tomllib.TOMLDecodeError as error:
@@ -228,7 +251,7 @@ def load_manifest(name_or_path: str | Path) -> Manifest:
             f"manifest {path}: not TOML: {error}", remedy="mend the line that it names"
         ) from error
     try:
-        return Manifest.model_validate(document)
+        return Manifest.model_validate(document, context={_FILE_SHA256: hashlib.sha256(written).hexdigest()})
     except ValidationError as error:
         lines = [
             f"{'.'.join(str(part) for part in found['loc']) or 'manifest'}: {found['msg']}"
@@ -237,6 +260,14 @@ def load_manifest(name_or_path: str | Path) -> Manifest:
         raise UserError(
             f"manifest {path}: " + "\n  ".join(lines), remedy="docs/artifacts.md lists every setting"
         ) from error
+
+
+def bundled_manifest_sha256(name: str) -> str | None:
+    """Return the SHA-256 of the bundled manifest of this name, or None where there is none.
+
+    A manifest that calls itself by a bundled one's name and has another hash is another manifest.
+    """
+    return load_manifest(name).file_sha256 if name in bundled_manifests() else None
 
 
 def manifest_for(profile: str) -> Manifest | None:

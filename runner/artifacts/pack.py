@@ -11,10 +11,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TypeVar
 
+from runner.artifacts.files import write_here
 from runner.artifacts.manifest import Pack
-from runner.atomic import write_text
 from runner.errors import UserError
-from runner.hashing import sha256_text
+from runner.hashing import sha256_file, sha256_text
+from runner.paths import is_file
 from runner.protocol.prompt import PackError, ProtocolPack
 
 REMEDY = "fetch the protocol's sources at the manifest's commit"
@@ -71,9 +72,14 @@ def check_pack(pack: ProtocolPack, wanted: Pack) -> tuple[str, ...]:
 
 
 def write_pack(pack: ProtocolPack, path: Path) -> None:
-    """Write the pack's file whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(path, render_pack(pack))
+    """Write the pack's file whole or not at all, unless it is there: its directory may be read-only."""
+    if not is_written(pack, path):
+        write_here(path, render_pack(pack))
+
+
+def is_written(pack: ProtocolPack, path: Path) -> bool:
+    """Say whether the pack's file is there and is this pack's."""
+    return is_file(path) and sha256_file(path) == sha256_text(render_pack(pack))
 
 
 def _parse(path: Path) -> ast.Module:

@@ -37,7 +37,7 @@ class FetchSettings:
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> "FetchSettings":
         """Read HF_ENDPOINT, HF_TOKEN, HF_HUB_OFFLINE, HF_HUB_CACHE, RECOUNT_GITHUB_RAW and RECOUNT_FETCH_*.
 
-        Raises `UserError` for a number that is none.
+        Raises `UserError` for a number that is none and a token that cannot be sent.
         """
         env = os.environ if environment is None else environment
         home = Path(env.get("HF_HOME") or Path(env.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface")
@@ -45,7 +45,8 @@ class FetchSettings:
         return cls(
             github_raw=(env.get("RECOUNT_GITHUB_RAW") or GITHUB_RAW).rstrip("/"),
             hub=(env.get("HF_ENDPOINT") or HUB).rstrip("/"),
-            token=env.get("HF_TOKEN") or _token_of(Path(env.get("HF_TOKEN_PATH") or home / "token")),
+            token=_checked_token(env.get("HF_TOKEN", ""), "HF_TOKEN")
+            or _token_of(Path(env.get("HF_TOKEN_PATH") or home / "token")),
             offline=any(
                 env.get(name, "").lower() in _YES for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
             ),
@@ -74,6 +75,19 @@ def _number(env: Mapping[str, str], name: str, default: float, *, least: float =
 def _token_of(path: Path) -> str | None:
     """Return the token that `hf auth login` left, if it did."""
     try:
-        return path.expanduser().read_text(encoding="utf-8").strip() or None
-    except (OSError, UnicodeDecodeError):
+        written = path.expanduser().read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError, RuntimeError):
         return None
+    return _checked_token(written, str(path))
+
+
+def _checked_token(written: str, where: str) -> str | None:
+    """Return the token without the white space around it; never print it."""
+    token = written.strip()
+    if not all("!" <= character <= "~" for character in token):
+        raise UserError(
+            f"the token in {where} holds a character that no token has (a space, a control character, or one"
+            " beyond ASCII), and cannot be sent",
+            remedy="copy it again, without quotes of a text processor, or unset it",
+        )
+    return token or None

@@ -1,5 +1,6 @@
 """Where a fetch gets its files: a directory somebody brought, the hub's cache here, or the network."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import httpx
@@ -17,12 +18,13 @@ from runner.artifacts.hub import (
     hub_remote,
     resolve_revision,
 )
-from runner.artifacts.manifest import ArtifactFile, Manifest, Origin
+from runner.artifacts.manifest import ArtifactFile, Group, Manifest, Origin
 from runner.artifacts.progress import FetchListener
 from runner.artifacts.settings import FetchSettings
 from runner.artifacts.store import Store
 from runner.artifacts.transfer import download
 from runner.errors import UserError
+from runner.paths import is_file
 
 
 class Sources:
@@ -46,46 +48,92 @@ class Sources:
         self._snapshot: Path | None = None
 
     async def settle(self, requested: str, files: tuple[ArtifactFile, ...]) -> tuple[ArtifactFile, ...]:
-        """Find out which commit is meant, and return the files that come with it beside the named ones.
+        """Find out which commit is meant, and return the checkpoint's files beside the named ones.
 
         A branch may have moved since the last fetch; a checkpoint that is whole stays the one it is, and no
         network is needed for it.
         """
-        record, hub = self._store.hub_record, self._manifest.hub
-        whole = all(
-            record.known(one.path) is not None or (not one.required and record.is_absent(one.path))
-            for one in files
-            if one.origin is Origin.HUB
-        )
+        record = self._store.hub_record
+        whole = await run_sync(self._is_whole, files)
         if whole and record.requested_revision == requested:
-            return also_wanted(hub, dict.fromkeys(record.names), files)
+            return self._others(record.listing or (), files)
         if self._local is not None:
-            await run_sync(self._note_revision, None, requested)
-            return also_wanted(hub, self._local.hub_listing(), files)
+            listing = await run_sync(self._local.hub_listing)
+            await run_sync(self._note_revision, None, requested, listing)
+            return self._others(listing, files)
         if self._client is not None:
             self._revision = await resolve_revision(
-                self._client, hub, requested, self._settings, self._listener
+                self._client, self._manifest.hub, self._meant(requested), self._settings, self._listener
             )
-            cached = await run_sync(cached_revision, hub, self._revision.commit, self._settings)
+            commit = self._revision.commit
+            cached = await run_sync(cached_revision, self._manifest.hub, commit, self._settings)
             self._snapshot = None if cached is None else cached.directory
-            await run_sync(self._note_revision, self._revision.commit, requested)
-            return also_wanted(hub, self._revision.files, files)
-        cached = await run_sync(cached_revision, hub, requested, self._settings)
+            await run_sync(self._note_revision, commit, requested, self._revision.files)
+            return self._others(self._revision.files, files)
+        cached = await run_sync(cached_revision, self._manifest.hub, requested, self._settings)
         if cached is None:
-            return ()
+            return self.recorded_others(files)
         self._snapshot = cached.directory
-        await run_sync(self._note_revision, cached.commit, requested)
-        return also_wanted(hub, cached.listing(), files)
+        listing = await run_sync(cached.listing)
+        await run_sync(self._note_revision, cached.commit, requested, listing)
+        return self._others(listing, files)
 
-    def _note_revision(self, commit: str | None, requested: str) -> None:
+    def recorded_others(self, files: tuple[ArtifactFile, ...]) -> tuple[ArtifactFile, ...]:
+        """Return the checkpoint's files beside the named ones as the last fetch knew them; asks nobody."""
+        record = self._store.hub_record
+        return self._others(record.names if record.listing is None else record.listing, files)
+
+    def _meant(self, requested: str) -> str:
+        """Return what to ask the hub for: a checkpoint whose record has no listing yet keeps its commit."""
+        record = self._store.hub_record
+        same = record.requested_revision == requested and record.listing is None
+        return record.revision if same and record.revision is not None else requested
+
+    def _is_whole(self, files: tuple[ArtifactFile, ...]) -> bool:
+        """Say whether all of the hub's files are here: the named ones, and those of the listing.
+
+        One that looks changed is hashed later, and fetched at the recorded commit if it is; without a commit
+        it would have to be looked up first.
+        """
+        record = self._store.hub_record
+
+        def is_here(name: str) -> bool:
+            return record.is_here(name) if record.revision is not None else record.known(name) is not None
+
+        if _wants_checkpoint(files) and record.listing is None:
+            return False
+        wanted = (*files, *self._others(record.listing or (), files))
+        return all(
+            is_here(one.path) or (not one.required and record.is_absent(one.path))
+            for one in wanted
+            if one.origin is Origin.HUB
+        )
+
+    def _others(self, listed: Iterable[str], files: tuple[ArtifactFile, ...]) -> tuple[ArtifactFile, ...]:
+        """Return what is listed and belongs to the checkpoint, where that is asked for."""
+        if not _wants_checkpoint(files):
+            return ()
+        return also_wanted(self._manifest.hub, dict.fromkeys(listed), self._manifest.files)
+
+    def _note_revision(self, commit: str | None, requested: str, listed: Iterable[str]) -> None:
         """Note the commit; unpinned files of another one are not the ones that are meant any more."""
         record = self._store.hub_record
+        others = also_wanted(self._manifest.hub, dict.fromkeys(listed), self._manifest.files)
         if record.revision != commit or commit is None:
             pinned = {one.path for one in self._manifest.files if one.sha256 is not None}
             for name in record.names:
                 if name not in pinned:
                     record.forget(name)
-        record.set_revision(commit, requested)
+        record.set_revision(commit, requested, listing=tuple(one.path for one in others))
+
+    def note_commit(self) -> None:
+        """Note the commit of the code host's files; unpinned ones of another are not meant any more."""
+        record, commit = self._store.data_record, self._manifest.github.commit
+        if record.revision not in {None, commit}:
+            for one in self._manifest.files:
+                if one.origin is Origin.GITHUB and one.sha256 is None:
+                    record.forget(self._store.name_of(one))
+        record.set_commit(commit)
 
     def size(self, file: ArtifactFile) -> int | None:
         """Return what is known of a file's size before it is fetched."""
@@ -125,7 +173,7 @@ class Sources:
             return self._local.find(file)
         if self._snapshot is not None and file.origin is Origin.HUB:
             path = self._snapshot / file.path
-            return path if path.is_file() else None
+            return path if is_file(path) else None
         return None
 
     def _hub_revision(self, file: ArtifactFile) -> Revision:
@@ -149,6 +197,10 @@ class Sources:
             )
         )
         return missing if file.required else MissingFileError(missing.message, remedy=missing.remedy)
+
+
+def _wants_checkpoint(files: tuple[ArtifactFile, ...]) -> bool:
+    return any(one.origin is Origin.HUB and one.group is Group.CHECKPOINT for one in files)
 
 
 def _check_announced(file: ArtifactFile, revision: Revision) -> None:

@@ -62,15 +62,3 @@ class Store:
             for one in self.manifest.files
             if one.group in groups and one.required and self.record_of(one).known(self.name_of(one)) is None
         )
-
-    @property
-    def unpinned(self) -> tuple[str, ...]:
-        """Files that are there and have no published hash to be compared with."""
-        pinned = {self.name_of(one) for one in self.manifest.files if one.sha256 is not None}
-        known = (*self.hub_record.names, *(one.place for one in self.manifest.files if one.place))
-        return tuple(
-            name for name in dict.fromkeys(known) if name not in pinned and self._recorded(name) is not None
-        )
-
-    def _recorded(self, name: str) -> str | None:
-        return self.hub_record.recorded(name) or self.data_record.recorded(name)

@@ -22,7 +22,9 @@ from runner.artifacts.answers import (
     host_of,
     range_start,
     range_total,
+    shown_url,
     transport_problem,
+    unusable,
     whole_size,
 )
 from runner.artifacts.errors import AGAIN, TransientError
@@ -36,10 +38,10 @@ from runner.artifacts.files import (
     size_of,
     tag_of,
     write_block,
+    write_here,
 )
 from runner.artifacts.progress import FetchListener, Meter, Phase
 from runner.artifacts.settings import FetchSettings
-from runner.atomic import write_text
 from runner.errors import InfrastructureError, UserError
 
 _ResultT = TypeVar("_ResultT")
@@ -176,10 +178,7 @@ async def _attempt(client: httpx.AsyncClient, remote: Remote, path: Path, meter:
     except httpx.TransportError as error:
         raise transport_problem(error, remote) from error
     except (httpx.InvalidURL, httpx.TooManyRedirects) as error:
-        raise UserError(
-            f"{remote.name}: cannot be fetched from {remote.url}: {error}",
-            remedy="check HF_ENDPOINT and RECOUNT_GITHUB_RAW",
-        ) from error
+        raise unusable(error, remote) from error
     size = size_of(part)
     if total is not None and size < total:
         raise TransientError(f"cut short at {size} of {total} bytes")
@@ -213,9 +212,7 @@ async def _json(client: httpx.AsyncClient, remote: Remote) -> object:
     except httpx.TransportError as error:
         raise transport_problem(error, remote) from error
     except (httpx.InvalidURL, httpx.TooManyRedirects) as error:
-        raise UserError(
-            f"{remote.name}: cannot be fetched from {remote.url}: {error}", remedy="check HF_ENDPOINT"
-        ) from error
+        raise unusable(error, remote) from error
     check_status(response, remote)
     try:
         return json.loads(response.content)
@@ -239,7 +236,7 @@ def _resumable(path: Path, url: str) -> _Have:
         return _Have(0, None)
     try:
         tag = json.loads(tag_of(path).read_text(encoding="utf-8"))
-        same, etag = tag["url"] == url, tag["etag"]
+        same, etag = tag["url"] == shown_url(url), tag["etag"]
     except (OSError, ValueError, KeyError, TypeError):
         return _Have(0, None)
     if not same:
@@ -249,4 +246,5 @@ def _resumable(path: Path, url: str) -> _Have:
 
 
 def _begin(path: Path, url: str, etag: str | None) -> None:
-    write_text(tag_of(path), json.dumps({"url": url, "etag": etag}), durable=False)
+    # Without credentials: the file may outlive the fetch.
+    write_here(tag_of(path), json.dumps({"url": shown_url(url), "etag": etag}), durable=False)

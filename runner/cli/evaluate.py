@@ -4,6 +4,7 @@ import os
 import re
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,7 +18,7 @@ from runner.cli.doctor import ask_about
 from runner.cli.fetch import DataOption, ManifestOption, ModelsOption
 from runner.cli.output import line, log_of_no_run, out
 from runner.cli.preparation import Fetching, Preparation, gather, plan_of
-from runner.cli.resuming import Asked, asked_again, find_resumable, find_unfinished, offer_lines
+from runner.cli.resuming import Asked, asked_again, find_resumable, find_unfinished, offer_lines, was_lenient
 from runner.doctor import Question
 from runner.engines.base import Engine
 from runner.engines.vllm.engine import VllmEngine
@@ -167,6 +168,8 @@ def evaluate(  # noqa: PLR0913, PLR0917 - typer reads options from parameters
         engine, model or (profile and _model_of_environment(profile, engine)), base_url, script
     )
     overrides["engine.engines"] = engines
+    # Another revision is another checkpoint, whatever its name.
+    overrides["engine.revision"] = revision
     given = Asked(
         profile or "",
         {setting: value for setting, value in overrides.items() if value is not None},
@@ -188,7 +191,8 @@ def evaluate(  # noqa: PLR0913, PLR0917 - typer reads options from parameters
             data_dir=data_dir,
             manifest=manifest,
         )
-        fetching = Fetching(source, revision, allow_unverified, network=fetch and not dry_run)
+        lenient = allow_unverified or (resumption is not None and was_lenient(resumption.started))
+        fetching = Fetching(source, lenient, network=fetch and not dry_run)
         if dry_run:
             _show_plan(asked, question, fetching, results_dir)
             return
@@ -227,13 +231,18 @@ def _look_ahead(asked: Asked, question: Question, fetching: Fetching) -> None:
     store = question.store
     if store is not None and store.missing(question.groups):
         return
-    plan = plan_of(asked, anyio.run(gather, question, replace(fetching, network=False)))
+    here = replace(fetching, source=None, network=False)
+    try:
+        artifacts = anyio.run(partial(gather, question, here, touch=False))
+    except UserError:
+        return  # of a file that is not the right one; the fetch puts it aside and brings another
+    plan = plan_of(asked, artifacts)
     for offered in offer_lines(find_unfinished(question.results_dir, plan)):
         line(offered)
 
 
 def _show_plan(asked: Asked, question: Question, fetching: Fetching, results_dir: Path) -> None:
-    plan = plan_of(asked, anyio.run(gather, question, fetching))
+    plan = plan_of(asked, anyio.run(partial(gather, question, fetching, touch=False)))
     out.print(_plan_table(plan, build_engine(plan), results_dir))
     for expected in plan.expectation_lines():
         line(expected)
@@ -301,6 +310,8 @@ def _data_files(written: list[str]) -> dict[str, Path]:
             raise UserError(
                 f"--data {one!r} is not NAME=FILE", remedy="write for example --data aime=aime.jsonl"
             )
+        if name in files:
+            raise UserError(f"--data {name} is given twice", remedy="leave one of them out")
         files[name] = Path(file)
     return files
 

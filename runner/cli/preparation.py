@@ -24,7 +24,6 @@ class Fetching:
 
     source: Path | None = None
     """A directory to take them from in the place of the network."""
-    revision: str | None = None
     allow_unverified: bool = False
     network: bool = True
 
@@ -49,16 +48,20 @@ class Watches(Shows, Protocol):
         """Take note of an engine that came up, or did not."""
 
 
-async def gather(question: Question, fetching: Fetching, shows: Shows | None = None) -> Artifacts | None:
+async def gather(
+    question: Question, fetching: Fetching, shows: Shows | None = None, *, touch: bool = True
+) -> Artifacts | None:
     """Return what the profile's manifest names, fetched where it is not here.
 
-    None where the profile has nothing to fetch; and where something is missing and nothing may be fetched:
-    then the plan says which of the profile's files it misses. Raises `UserError` and `InfrastructureError`.
+    Unless `touch` nothing is moved or written. None where the profile has nothing to fetch; and where
+    something is missing and nothing may be fetched: then the plan says which of the profile's files it
+    misses. Raises `UserError` and `InfrastructureError`.
     """
     store = question.store
     if store is None:
         return None
-    if not fetching.network and fetching.source is None and store.missing(question.groups):
+    fetches = touch and (fetching.network or fetching.source is not None)
+    if not fetches and store.missing(question.groups):
         return None
     vllm = question.vllm
     return await fetch(
@@ -66,10 +69,11 @@ async def gather(question: Question, fetching: Fetching, shows: Shows | None = N
         store,
         groups=question.groups,
         source=fetching.source,
-        revision=fetching.revision or (None if vllm is None else vllm.revision),
+        revision=None if vllm is None else vllm.revision,
         allow_unverified=fetching.allow_unverified,
         listener=None if shows is None else FetchPhases(shows),
         settings=fetching.applied(question).fetching,
+        touch=touch,
     )
 
 

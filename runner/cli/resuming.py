@@ -115,6 +115,11 @@ def asked_again(started: RunStarted, given: Asked | None) -> Asked:
     )
 
 
+def was_lenient(started: RunStarted) -> bool:
+    """Say whether the run let files pass that are not the published ones: its other parts have to as well."""
+    return started.command is not None and started.command.allow_unverified
+
+
 def offer_lines(found: Sequence[UnfinishedRun]) -> list[str]:
     """Return what `eval` says of runs that stopped before it starts another; nothing where there are none."""
     return [one.line for one in found[:1]]

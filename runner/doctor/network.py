@@ -10,6 +10,7 @@ import anyio
 from anyio.to_thread import run_sync
 
 from runner.artifacts import Store
+from runner.artifacts.answers import shown_url
 from runner.artifacts.manifest import ArtifactFile, Origin
 from runner.doctor.host import Host, Reply
 from runner.doctor.question import Question
@@ -174,7 +175,7 @@ async def _examine_store(question: Question, store: Store, servers: Servers) -> 
 def judge_fetch(said: str, replies: Mapping[str, Reply]) -> Finding:
     """Judge whether what is missing can be fetched. Pure."""
     for address, reply in replies.items():
-        host = urlsplit(address).hostname or address
+        host = urlsplit(address).hostname or shown_url(address)
         if reply.status is None:
             return failed(f"{said}, and {host} does not answer: {reply.problem}", UNREACHABLE_REMEDY)
         if reply.status in _FORBIDDEN:
@@ -187,7 +188,7 @@ def judge_fetch(said: str, replies: Mapping[str, Reply]) -> Finding:
             )
         if reply.status >= _CLIENT_ERROR:
             return failed(
-                f"{said}, and {host} does not have it (HTTP {reply.status}): {address}",
+                f"{said}, and {host} does not have it (HTTP {reply.status}): {shown_url(address)}",
                 "check repository and revision, or name another with --model",
             )
     hosts = " and ".join(dict.fromkeys(urlsplit(one).hostname or one for one in replies))
@@ -207,7 +208,7 @@ async def examine_clock(servers: Servers, host: Host) -> Finding:
         return judge_clock(host.now(), None, "")
     address = servers.addresses[0]
     reply = await servers.ask(address)
-    return judge_clock(host.now(), reply.served_at, urlsplit(address).hostname or address)
+    return judge_clock(host.now(), reply.served_at, urlsplit(address).hostname or shown_url(address))
 
 
 def judge_clock(now: float, served_at: float | None, who: str) -> Finding:

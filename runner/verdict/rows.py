@@ -100,6 +100,8 @@ def _decode(text: str) -> object:
         raise BrokenRowsError(f"line {error.lineno}, column {error.colno}: no JSON: {error.msg}") from None
     except RecursionError:
         raise BrokenRowsError("it is nested too deeply") from None
+    except ValueError as error:  # a number of more digits than Python reads
+        raise BrokenRowsError(str(error)) from None
 
 
 def _by_dataset(

@@ -11,6 +11,7 @@ from typing_extensions import override
 from runner.artifacts import Artifacts
 from runner.engines.base import EngineUnavailableError, GenerationRequest, TrajectoryKey
 from runner.events import Event
+from runner.hashing import sha256_text
 from runner.plan import Plan, make_plan
 from runner.run import RunOutcome, run_plan
 from support.builders import LIMITS_TOML, PACK_DOCUMENT, SAMPLING_TOML, answer, bash, write_lines
@@ -51,11 +52,8 @@ def published_document() -> dict[str, Any]:
     }
 
 
-def write_inputs(directory: Path, *, margin: float = WIDE_MARGIN) -> Path:
-    """Write profile, pack, data sets, published figures and rows; return the profile's path."""
-    directory.mkdir(parents=True, exist_ok=True)
-    (directory / "pack.json").write_text(json.dumps(PACK_DOCUMENT), encoding="utf-8")
-    (directory / "published.json").write_text(json.dumps(published_document()), encoding="utf-8")
+def rows_text() -> str:
+    """The published rows' file."""
     rows = {
         f"{name}_eval": [
             {
@@ -69,7 +67,15 @@ def write_inputs(directory: Path, *, margin: float = WIDE_MARGIN) -> Path:
         ]
         for name in PROBLEMS
     }
-    (directory / "rows.json").write_text(json.dumps(rows), encoding="utf-8")
+    return json.dumps(rows)
+
+
+def write_inputs(directory: Path, *, margin: float = WIDE_MARGIN) -> Path:
+    """Write profile, pack, data sets, published figures and rows; return the profile's path."""
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "pack.json").write_text(json.dumps(PACK_DOCUMENT), encoding="utf-8")
+    (directory / "published.json").write_text(json.dumps(published_document()), encoding="utf-8")
+    (directory / "rows.json").write_text(rows_text(), encoding="utf-8")
     datasets = ""
     for index, name in enumerate(PROBLEMS):
         write_lines(
@@ -107,7 +113,11 @@ def artifacts_of(directory: Path, **changes: Any) -> Artifacts:
         "rows": directory / "rows.json",
         "provenance": None,
         "card_results": None,
-        "sha256": {"config.json": "1" * 64, "model.safetensors": "2" * 64},
+        "sha256": {
+            "config.json": "1" * 64,
+            "model.safetensors": "2" * 64,
+            "eval4.json": sha256_text(rows_text()),
+        },
         "unverified": (),
         "unpinned": ("config.json",),
     }

@@ -87,7 +87,11 @@ async def test_a_run_writes_it_into_its_first_event_and_into_its_results(tmp_pat
     assert isinstance(first, RunStarted)
     assert first.provenance is not None
     told = outcome.results["provenance"]
-    assert told["hashes"]["artifacts"] == {"config.json": "1" * 64, "model.safetensors": "2" * 64}
+    assert told["hashes"]["artifacts"] == {
+        "config.json": "1" * 64,
+        "model.safetensors": "2" * 64,
+        "eval4.json": told["hashes"]["published_rows"],
+    }
     assert told["artifacts"]["unpinned"] == ["config.json"]
     assert set(told["hashes"]["data_sets"]) == {"dapo", "aime"}
     assert told["seeds"]["data_sets"] == {"dapo": 1000, "aime": 2000}

@@ -173,4 +173,5 @@ async def test_what_was_asked_stands_in_the_journal_as_json(tmp_path: Path) -> N
         "data": {},
         "only": [],
         "limit": None,
+        "allow_unverified": False,
     }

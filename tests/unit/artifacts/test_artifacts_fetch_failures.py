@@ -294,7 +294,7 @@ def test_a_place_that_cannot_be_written_to_is_said(site: Site) -> None:
     site.data.write_text("a file in the way", encoding="utf-8")
     done = site.fetch(*ONLY_DATA)
 
-    assert done.returncode == ExitCode.INFRASTRUCTURE
+    assert done.returncode == ExitCode.BAD_INPUT
     assert f"cannot write {site.data}" in done.stderr
     assert "Traceback" not in done.stderr
 
