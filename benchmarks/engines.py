@@ -244,8 +244,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--trajectories", type=int, default=24)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3, 4, 5])
-    parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"))
-    parser.add_argument("--prefix-cache", action="store_true", help="let the engine keep what it has read")
+    parser.add_argument("--dtype", default="bfloat16", choices=("float32", "bfloat16"))
+    parser.add_argument(
+        "--prefix-cache",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="whether the engine keeps what it has read",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE")
     given = parser.parse_args()
     model = os.environ.get("RECOUNT_TEST_MODEL")
