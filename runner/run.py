@@ -122,37 +122,6 @@ def make_run_dir(results_dir: Path, run_id: str) -> Path:
     return run_dir
 
 
-async def run_plan(  # noqa: PLR0913 - each is another thing that a run is given
-    plan: Plan,
-    engine: Engine,
-    sandbox: Sandbox,
-    *,
-    run_id: str,
-    results_dir: Path,
-    listener: Listener,
-    stopping: Callable[[str], None] | None = None,
-    probes: Probes | None = None,
-    resumption: Resumption | None = None,
-    patience: Patience | None = None,
-) -> RunOutcome:
-    """Run all of a plan's trajectories and write its results: `run_prepared` with nothing to prepare."""
-
-    async def prepare(_: Sandbox) -> tuple[Plan, Engine]:
-        return plan, engine
-
-    return await run_prepared(
-        prepare,
-        sandbox,
-        run_id=run_id,
-        results_dir=results_dir,
-        listener=listener,
-        stopping=stopping,
-        probes=probes,
-        resumption=resumption,
-        patience=patience,
-    )
-
-
 async def run_prepared(  # noqa: PLR0913 - each is another thing that a run is given
     prepare: Prepare,
     sandbox: Sandbox,

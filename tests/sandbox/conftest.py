@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 
 import docker
 import pytest
+from support.broker import BrokerProcess, broker_process
 
 from sandbox import DockerSandbox, Policy, SandboxPrerequisiteError, Workspace
 from sandbox.preflight import connect, inspect_engine
@@ -63,3 +64,12 @@ async def workspace(docker_sandbox: DockerSandbox) -> AsyncIterator[Workspace]:
     opened = await docker_sandbox.open("test")
     yield opened
     await opened.close()
+
+
+@pytest.fixture(scope="module")
+def broker(
+    tmp_path_factory: pytest.TempPathFactory, engine_api: docker.APIClient, policy: Policy
+) -> Iterator[BrokerProcess]:
+    with broker_process(tmp_path_factory.mktemp("broker"), policy) as process:
+        yield process
+        assert process.stop() == 0

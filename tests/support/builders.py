@@ -1,7 +1,7 @@
 """Protocol pack, rules, problems and profiles for tests, all of our own words."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -101,5 +101,21 @@ def write_profile(
         f'[[datasets]]\nname = "set"\npath = "set.jsonl"\nbase_seed = {BASE_SEED}\n\n'
         f"[engine]\n{engine_toml}\n\n[retry]\nattempts = 3\nwait_s = 0.0\n{extra}",
         encoding="utf-8",
+    )
+    return profile
+
+
+def write_scripted_profile(directory: Path, ids: Sequence[str]) -> Path:
+    """Write a profile whose engine replays a script, for a run in a process of its own: two commands each."""
+    profile = write_profile(
+        directory,
+        {"kind": "scripted", "script": "script.jsonl"},
+        problems=dict.fromkeys(ids, "42"),
+        extra="[concurrency]\ntrajectories = 2\n",
+    )
+    completions = [bash("true"), bash("true"), answer("42")]
+    write_lines(
+        directory / "script.jsonl",
+        ({"dataset": "set", "id": one, "sample": 0, "completions": completions} for one in ids),
     )
     return profile

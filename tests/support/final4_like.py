@@ -13,10 +13,11 @@ from runner.engines.base import EngineUnavailableError, GenerationRequest, Traje
 from runner.events import Event
 from runner.hashing import sha256_text
 from runner.plan import Plan, make_plan
-from runner.run import RunOutcome, run_plan
+from runner.run import RunOutcome
 from support.builders import LIMITS_TOML, PACK_DOCUMENT, SAMPLING_TOML, answer, bash, write_lines
 from support.fake_engine import FakeEngine
 from support.fake_sandbox import FakeSandbox, result
+from support.runs import run_plan
 
 SAMPLES = 4
 PROBLEMS = {"dapo": 12, "aime": 5}

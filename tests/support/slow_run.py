@@ -18,8 +18,8 @@ from runner.engines.scripted import Script, ScriptedEngine
 from runner.errors import RecountError
 from runner.events import Event, TurnDone
 from runner.plan import make_plan
-from runner.run import run_plan
 from support.fake_sandbox import FakeSandbox
+from support.runs import run_plan
 
 
 class LateEngine(ScriptedEngine):

@@ -14,8 +14,9 @@ from runner.patient import Patience
 from runner.plan import Plan
 from runner.provenance import NotToldError, Probes
 from runner.resume import Resumption, open_resumption
-from runner.run import RunOutcome, run_plan
+from runner.run import RunOutcome
 from support.fake_sandbox import FakeSandbox, result
+from support.runs import run_plan
 
 _LIMIT_S = 60
 

@@ -12,6 +12,7 @@ from support.builders import answer, bash, write_profile
 from support.engine_events import TellingEngine, snapshot
 from support.fake_engine import FakeEngine
 from support.fake_sandbox import FakeSandbox
+from support.runs import run_plan
 
 from runner.engine_log import engine_log, report_event, sample_event
 from runner.engines.base import Engine, GenerationRequest
@@ -20,7 +21,7 @@ from runner.errors import JournalWriteError
 from runner.events import AnyEvent, EndReason, EngineDown, EngineSample, EngineUp, Event, RunEnded
 from runner.journal import read_journal
 from runner.plan import make_plan
-from runner.run import RunOutcome, run_plan
+from runner.run import RunOutcome
 from runner.signals import Stop
 
 pytestmark = pytest.mark.anyio

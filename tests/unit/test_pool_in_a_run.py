@@ -8,6 +8,7 @@ import pytest
 from support.builders import answer, bash, write_profile
 from support.fake_replica import FakePool, FakeReplica, completion
 from support.fake_sandbox import FakeSandbox
+from support.runs import run_plan
 
 from runner.engines.base import Completion, GenerationRequest
 from runner.engines.pool import RestartPolicy
@@ -15,7 +16,6 @@ from runner.engines.reports import ReplicaState
 from runner.events import EngineDown, EngineSample, EngineUp, TurnDone
 from runner.journal import read_journal
 from runner.plan import make_plan
-from runner.run import run_plan
 
 pytestmark = pytest.mark.anyio
 

@@ -8,13 +8,14 @@ import pytest
 from support.builders import answer, bash, write_lines, write_profile
 from support.fake_engine import FakeEngine
 from support.fake_sandbox import FakeSandbox, result
+from support.runs import run_plan
 from typing_extensions import override
 
 from runner.engines.base import GenerationRequest
 from runner.errors import UserError
 from runner.hashing import sha256_file
 from runner.plan import Plan, make_plan
-from runner.run import RunOutcome, run_plan
+from runner.run import RunOutcome
 from sandbox import ActionResult, Capacity
 
 pytestmark = pytest.mark.anyio

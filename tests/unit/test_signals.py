@@ -12,7 +12,7 @@ from pathlib import Path
 import anyio
 import anyio.lowlevel
 import pytest
-from support.builders import answer, bash, write_lines, write_profile
+from support.builders import write_scripted_profile
 
 from runner.events import EndReason, RunEnded, Terminated
 from runner.journal import read_journal
@@ -27,19 +27,7 @@ PROBLEMS = 6
 
 @pytest.fixture
 def profile(tmp_path: Path) -> Path:
-    ids = [f"p{number}" for number in range(PROBLEMS)]
-    written = write_profile(
-        tmp_path,
-        {"kind": "scripted", "script": "script.jsonl"},
-        problems=dict.fromkeys(ids, "42"),
-        extra="[concurrency]\ntrajectories = 2\n",
-    )
-    completions = [bash("true"), bash("true"), answer("42")]
-    write_lines(
-        tmp_path / "script.jsonl",
-        ({"dataset": "set", "id": one, "sample": 0, "completions": completions} for one in ids),
-    )
-    return written
+    return write_scripted_profile(tmp_path, [f"p{number}" for number in range(PROBLEMS)])
 
 
 @contextmanager

@@ -1,72 +1,24 @@
-"""One trajectory, turn by turn, against a scripted engine and a sandbox that runs nothing."""
+"""One trajectory under the protocol: turns, warnings, limits, observations and scores."""
 
-from collections.abc import Callable, Iterator
 from typing import Any
 
-import anyio
 import pytest
-from support.builders import LIMITS, PACK, RULES, SAMPLING, answer, bash, job
-from support.fake_engine import FakeEngine
+from support.builders import PACK, RULES, SAMPLING, answer, bash, job
 from support.fake_sandbox import FakeSandbox, result, stream
-from typing_extensions import override
+from support.plays import play, says
 
 from runner.engines.base import (
-    EngineUnavailableError,
     GenerationRequest,
     PromptTooLongError,
     RequestRefusedError,
 )
-from runner.events import Event, ProblemRecord, TurnDone, TurnKind
+from runner.events import ProblemRecord, TurnDone, TurnKind
 from runner.protocol.score import AnswerStatus, ScoreMethod, Termination
 from runner.results.records import messages_after_prompt, react_steps, trajectory_record
-from runner.state import RunState, TrajectoryState
-from runner.trajectory import Limits, Permit, Rules, TrajectoryRunner
-from sandbox import ActionResult, CapturedStream, Limit, SandboxInfrastructureError, Usage, Workspace
+from runner.trajectory import Limits
+from sandbox import ActionResult, CapturedStream, Limit, Usage
 
 pytestmark = pytest.mark.anyio
-
-
-def says(*completions: str | Exception) -> FakeEngine:
-    """An engine that gives these completions one after another, or raises them."""
-    left: Iterator[str | Exception] = iter(completions)
-
-    def next_completion(_: GenerationRequest) -> str:
-        said = next(left)
-        if isinstance(said, Exception):
-            raise said
-        return said
-
-    return FakeEngine(next_completion)
-
-
-async def play(
-    engine: FakeEngine,
-    sandbox: FakeSandbox | None = None,
-    *,
-    limits: Limits = LIMITS,
-    generation: Permit | None = None,
-    tools: Permit | None = None,
-    gold: str = "42",
-) -> tuple[TrajectoryState, list[Event]]:
-    """Run one trajectory; return what became of it and its events."""
-    events: list[Event] = []
-    state = RunState()
-
-    def emit(event: Event) -> None:
-        events.append(event)
-        state.apply(event)  # type: ignore[arg-type]
-
-    runner = TrajectoryRunner(
-        Rules(PACK, limits, SAMPLING),
-        engine,
-        sandbox or FakeSandbox(),
-        generation=generation or anyio.Semaphore(1),
-        tools=tools or anyio.Semaphore(1),
-        emit=emit,
-    )
-    one = job(gold=gold)
-    await runner.run(one, 1)
-    return state.trajectories[one.key], events
 
 
 def contents(request: GenerationRequest) -> list[str]:
@@ -410,132 +362,3 @@ async def test_a_turn_s_event_tells_how_its_command_went() -> None:
     assert (turn.tool.exit_code, turn.tool.limits) == (1, ("memory",))
     assert (turn.tool.stdout_bytes, turn.tool.stderr_bytes) == (3, 3)
     assert (turn.kind, turn.engine) == (TurnKind.ACTION, "fake")
-
-
-async def test_one_workspace_serves_a_trajectory_and_is_closed() -> None:
-    sandbox = FakeSandbox()
-
-    await play(says(bash("a"), bash("b"), answer("42")), sandbox)
-
-    assert [(one.commands, one.closed) for one in sandbox.workspaces] == [(["a", "b"], True)]
-    assert sandbox.workspaces[0].id == "set/p0:sample00:1"
-
-
-async def test_a_workspace_that_cannot_be_closed_undoes_nothing() -> None:
-    async def fail() -> None:
-        raise SandboxInfrastructureError("the daemon is gone")
-
-    played, _ = await play(says(bash("a"), answer("42")), FakeSandbox(on_close=fail))
-
-    assert played.terminated is not None
-    assert played.terminated.score == 1.0
-
-
-async def test_a_workspace_that_hangs_at_its_closing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runner.trajectory.WORKSPACE_CLOSE_TIMEOUT_S", 0.05)
-    with anyio.fail_after(5):
-        played, _ = await play(says(bash("a"), answer("42")), FakeSandbox(on_close=anyio.sleep_forever))
-
-    assert played.terminated is not None
-
-
-@pytest.mark.parametrize("failure", [EngineUnavailableError("dead"), SandboxInfrastructureError("dead")])
-async def test_a_failure_of_ours_leaves_without_a_termination_and_closes_the_workspace(
-    failure: Exception,
-) -> None:
-    def run(command: str) -> ActionResult:
-        if command == "second" and isinstance(failure, SandboxInfrastructureError):
-            raise failure
-        return result()
-
-    sandbox = FakeSandbox(run)
-    second = failure if isinstance(failure, EngineUnavailableError) else bash("second")
-
-    with pytest.raises(type(failure), match="dead"):
-        await play(says(bash("first"), second), sandbox)
-
-    assert sandbox.workspaces[0].closed
-
-
-async def test_cancellation_in_a_command_closes_the_workspace() -> None:
-    running = anyio.Event()
-
-    async def hang() -> ActionResult:
-        running.set()
-        await anyio.sleep_forever()
-        raise RuntimeError("not reached")
-
-    async def close() -> None:
-        await anyio.sleep(0.01)
-
-    sandbox = FakeSandbox(lambda _: hang(), on_close=close)
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(play, says(bash("sleep")), sandbox)
-        with anyio.fail_after(5):
-            await running.wait()
-        tasks.cancel_scope.cancel()
-
-    assert sandbox.workspaces[0].closed
-
-
-class Held:
-    """A permit that says whether it is held."""
-
-    def __init__(self) -> None:
-        self.now = False
-
-    async def __aenter__(self) -> None:
-        self.now = True
-
-    async def __aexit__(self, *_: object) -> None:
-        self.now = False
-
-
-async def test_no_permit_is_held_while_the_other_work_goes_on() -> None:
-    generation, tools = Held(), Held()
-    seen: list[tuple[str, bool, bool]] = []
-
-    def note(what: str, then: Callable[[], Any]) -> Any:
-        seen.append((what, generation.now, tools.now))
-        return then()
-
-    completions = iter([bash("ls"), answer("42")])
-    engine = FakeEngine(lambda _: note("generate", lambda: next(completions)))
-    sandbox = FakeSandbox(lambda _: note("tool", result))
-
-    await play(engine, sandbox, generation=generation, tools=tools)
-
-    assert seen == [("generate", True, False), ("tool", False, True), ("generate", True, False)]
-    assert (generation.now, tools.now) == (False, False)
-
-
-@pytest.mark.parametrize("command", ["", "sudo ls"])
-async def test_what_runs_nothing_waits_for_no_tool(command: str) -> None:
-    busy = anyio.Semaphore(0)
-    with anyio.fail_after(5):
-        played, _ = await play(says(*[bash(command)] * 4), tools=busy)
-
-    assert played.terminated is not None
-
-
-class Opens(FakeSandbox):
-    """A sandbox that says what is held while a workspace is opened."""
-
-    def __init__(self, tools: Held) -> None:
-        super().__init__()
-        self.tools = tools
-        self.held: list[bool] = []
-
-    @override
-    async def open(self, workspace_id: str) -> Workspace:
-        self.held.append(self.tools.now)
-        return await super().open(workspace_id)
-
-
-async def test_no_tool_permit_is_held_while_a_workspace_is_waited_for() -> None:
-    tools = Held()
-    sandbox = Opens(tools)
-
-    await play(says(bash("ls"), answer("42")), sandbox, tools=tools)
-
-    assert sandbox.held == [False]

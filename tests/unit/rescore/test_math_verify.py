@@ -6,13 +6,13 @@ import anyio
 import pytest
 from support.extras import needs
 from support.fake_sandbox import FakeSandbox
+from support.runs import run_plan
 
 from runner.journal import JOURNAL_NAME, read_state
 from runner.plan import build_engine, make_plan
 from runner.rescore.grader import Pair, grade_all
 from runner.rescore.model import Failure, Grade, GradeLimits, Scorer
 from runner.rescore.run import rescore
-from runner.run import run_plan
 
 pytestmark = [pytest.mark.anyio, needs("math_verify")]
 LIMITS = GradeLimits(wall_s=20.0)

@@ -10,10 +10,11 @@ import jsonschema
 import pytest
 from support.fake_sandbox import FakeSandbox
 from support.final4_like import artifacts_of, lost_now_and_then, never, plan_of, run_of
+from support.runs import run_plan
 
 from runner.events import Event, Terminated
 from runner.plan import build_engine, make_plan
-from runner.run import run_plan, write_results
+from runner.run import write_results
 
 pytestmark = pytest.mark.anyio
 ROOT = Path(__file__).resolve().parents[3]

@@ -8,13 +8,13 @@ from support.builders import answer, bash, write_lines, write_profile
 from support.fake_sandbox import FakeSandbox, result
 from support.hostile import HOSTILE, harmful_in, without_our_codes
 from support.live import Screen
+from support.runs import run_plan
 
 from runner.engines.base import TrajectoryKey
 from runner.engines.scripted import Script, ScriptedEngine
 from runner.errors import ExitCode
 from runner.plan import make_plan
 from runner.results.summary import summary_text
-from runner.run import run_plan
 from runner.views.activity import WatchedSandbox
 from runner.views.choice import Ui
 from runner.views.display import Display, Labels
