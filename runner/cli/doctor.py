@@ -30,7 +30,9 @@ EPILOG = """Examples:
 Exit codes: 0 a run can start (there may be warnings), 2 something has to be mended first."""
 
 DEFAULT_PROFILE = "interval25"
+VLLM = "vllm"
 MODEL_VARIABLE = "RECOUNT_MODEL"
+"""Names the checkpoint for profiles that serve one; a container has it where a command line has --model."""
 STYLES = {
     State.OK: "green",
     State.WARNING: "yellow",
@@ -73,7 +75,7 @@ def doctor(  # noqa: PLR0913, PLR0917 - typer reads options from parameters
 ) -> None:
     """Examine this machine for PROFILE: sandbox, GPUs, versions, files, answers; nothing is kept."""
     overrides: dict[str, Any] = {
-        "engine.model": model or _model_of_environment(profile),
+        "engine.model": model or model_of_environment(profile),
         "engine.engines": engines,
         "limits.context_tokens": context_tokens,
         "sandbox.policy": policy,
@@ -124,11 +126,18 @@ def ask_about(
     )
 
 
-def _model_of_environment(profile: str) -> str | None:
-    """Return RECOUNT_MODEL where the profile serves a checkpoint itself, and names another."""
-    own = load_profile(profile).engine
+def model_of_environment(profile: str, engine: str | None = None) -> str | None:
+    """Return RECOUNT_MODEL where the run serves a checkpoint itself and the profile names another.
+
+    `engine` is the kind that was chosen in the place of the profile's.
+    """
     named = os.environ.get(MODEL_VARIABLE)
-    return named if isinstance(own, VllmEngineSettings) and named and named != own.model else None
+    if not named or engine not in {None, VLLM}:
+        return None
+    own = load_profile(profile).engine
+    if engine == VLLM:
+        return named
+    return named if isinstance(own, VllmEngineSettings) and own.model != named else None
 
 
 def show(report: Report) -> None:

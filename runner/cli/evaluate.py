@@ -1,6 +1,5 @@
 """`recount eval`: run a profile."""
 
-import os
 import re
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
@@ -14,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from runner.clean import clean_text
-from runner.cli.doctor import ask_about
+from runner.cli.doctor import MODEL_VARIABLE, VLLM, ask_about, model_of_environment
 from runner.cli.fetch import DataOption, ManifestOption, ModelsOption
 from runner.cli.output import line, log_of_no_run, out
 from runner.cli.preparation import Fetching, Preparation, gather, plan_of
@@ -26,7 +25,7 @@ from runner.errors import ExitCode, UserError
 from runner.journal import read_journal
 from runner.patient import Patience
 from runner.plan import Plan, build_engine, check_names
-from runner.profile import EngineSettings, VllmEngineSettings, load_profile
+from runner.profile import EngineSettings, load_profile
 from runner.resources import bundled_profiles
 from runner.results.summary import render_summary, summary_text
 from runner.resume import Resumption, open_resumption
@@ -54,10 +53,6 @@ What a published profile needs is fetched first, each file checked by its hash: 
 
 Exit codes: 0 complete, 1 it differs from what is published (with --fail-if-differs), 2 bad input, 3 our
 infrastructure failed, 4 unfinished trajectories, 130 stopped."""
-
-VLLM = "vllm"
-MODEL_VARIABLE = "RECOUNT_MODEL"
-"""Names the checkpoint for profiles that serve one; a container has it where a command line has --model."""
 
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
@@ -165,7 +160,7 @@ def evaluate(  # noqa: PLR0913, PLR0917 - typer reads options from parameters
         "sandbox.policy": policy,
     }
     overrides |= _engine_overrides(
-        engine, model or (profile and _model_of_environment(profile, engine)), base_url, script
+        engine, model or (profile and model_of_environment(profile, engine)), base_url, script
     )
     overrides["engine.engines"] = engines
     # Another revision is another checkpoint, whatever its name.
@@ -314,17 +309,6 @@ def _data_files(written: list[str]) -> dict[str, Path]:
             raise UserError(f"--data {name} is given twice", remedy="leave one of them out")
         files[name] = Path(file)
     return files
-
-
-def _model_of_environment(profile: str, engine: str | None) -> str | None:
-    """Return RECOUNT_MODEL where the run serves a checkpoint itself and the profile names another."""
-    named = os.environ.get(MODEL_VARIABLE)
-    if not named or engine not in {None, VLLM}:
-        return None
-    own = load_profile(profile).engine
-    if engine == VLLM:
-        return named
-    return named if isinstance(own, VllmEngineSettings) and own.model != named else None
 
 
 def _engine_overrides(
