@@ -26,7 +26,7 @@ SKEW_S = 300.0
 OFFLINE_REMEDY = "unset HF_HUB_OFFLINE, or bring the files: recount fetch PROFILE --from DIR"
 UNREACHABLE_REMEDY = (
     "check the network and HTTPS_PROXY; HF_ENDPOINT and RECOUNT_GITHUB_RAW name mirrors;"
-    " without any network: recount fetch PROFILE --from DIR"
+    " without any network: recount fetch PROFILE --from DIR, or --no-fetch where --data and --pack name files"
 )
 _CLIENT_ERROR, _SERVER_ERROR = 400, 500
 _FORBIDDEN, _TOO_MANY = (401, 403), 429

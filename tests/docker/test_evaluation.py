@@ -74,6 +74,7 @@ def test_the_published_data_sets_run_through_real_containers_and_score_as_script
             f"--script={script}",
             *arguments,
             f"--pack={SHARED}/protocol/protocol.json",
+            "--no-fetch",
             "--in-flight=16",
             f"--out={tmp_path}",
             "--run-id=published",
