@@ -410,6 +410,51 @@ class DiskWasFull(Event):
     events: int
 
 
+class Fault(str, Enum):
+    """Whose failures in a row pause a run."""
+
+    ENGINE = "engine"
+    SANDBOX = "sandbox"
+
+
+class RunPaused(Event):
+    """Our own side failed so often in a row that no attempt begins; `cause` is the last failure."""
+
+    type: Literal["run_paused"] = "run_paused"
+    fault: Fault
+    failures: int
+    cause: UntrustedText
+
+
+class RunExamined(Event):
+    """What an examination of the machine found when the run paused, a line each; none is nothing wrong."""
+
+    type: Literal["run_examined"] = "run_examined"
+    fault: Fault
+    findings: tuple[UntrustedText, ...]
+
+
+class RunContinued(Event):
+    """The cause of a pause has gone, as the last of `probes` attempts showed."""
+
+    type: Literal["run_continued"] = "run_continued"
+    fault: Fault
+    paused_s: float
+    probes: int
+
+
+class Stalled(Event):
+    """Nothing moved for `silent_s` seconds; `report` beside the journal says what the run waited for.
+
+    `waits` counts what was waited for, the most frequent first.
+    """
+
+    type: Literal["stalled"] = "stalled"
+    silent_s: float
+    report: UntrustedText
+    waits: tuple[UntrustedText, ...] = ()
+
+
 class RunEnded(Event):
     """Last event of a run that could still write it."""
 
@@ -430,6 +475,10 @@ AnyEvent: TypeAlias = Annotated[
     | EngineDown
     | EngineSample
     | DiskWasFull
+    | RunPaused
+    | RunExamined
+    | RunContinued
+    | Stalled
     | RunEnded,
     Field(discriminator="type"),
 ]

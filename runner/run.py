@@ -10,6 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import anyio
 
 from runner import __version__
 from runner.atomic import write_text
+from runner.breaker import Breaker
 from runner.engine_log import engine_log
 from runner.engines.base import Engine
 from runner.errors import ExitCode, InterruptedRunError, JournalWriteError, RecountError, UserError
@@ -24,6 +26,7 @@ from runner.events import (
     ConcurrencyRecord,
     EndReason,
     Event,
+    Fault,
     ProvenanceRecord,
     RunEnded,
     RunStarted,
@@ -33,6 +36,7 @@ from runner.groups import first_error_only
 from runner.journal import JOURNAL_NAME, JournalWriter, read_run, read_state
 from runner.logs import LOG_NAME, TAIL_LINES
 from runner.observe import MOST_BYTES_A_CHAR
+from runner.oversight import Oversight
 from runner.patient import Patience, PatientJournal
 from runner.plan import Plan
 from runner.profile import ConcurrencySettings
@@ -46,8 +50,10 @@ from runner.resume import Resumption, remove_asides
 from runner.run_records import command_record, dataset_records, protocol_record
 from runner.scheduler import RetryPolicy, Scheduler, describe_cause
 from runner.signals import Stop, watch_signals
+from runner.stall import StallWatch
 from runner.state import RunState
 from runner.trajectory import Job, TrajectoryRunner
+from runner.waiting import Waiting
 from sandbox import Capacity, Sandbox, SandboxError
 
 _LOG_BYTES = 8192
@@ -133,6 +139,7 @@ async def run_prepared(  # noqa: PLR0913 - each is another thing that a run is g
     probes: Probes | None = None,
     resumption: Resumption | None = None,
     patience: Patience | None = None,
+    oversight: Oversight | None = None,
 ) -> RunOutcome:
     """Prepare a plan, run all of its trajectories and write its results.
 
@@ -142,7 +149,8 @@ async def run_prepared(  # noqa: PLR0913 - each is another thing that a run is g
 
     With a `resumption` that run goes on, in its own directory, with the trajectories that have no score; it
     raises `UserError` with a diff, and writes nothing, where the plan, the sandbox or the engine are not the
-    run's. `patience` says how a full disk is waited for, and whom that is told.
+    run's. `patience` says how a full disk is waited for, and whom that is told; `oversight` the same of
+    failures of our own side, and of a run in which nothing moves.
     """
     if resumption is not None and resumption.is_done:
         return _end_what_is_done(resumption, listener)
@@ -164,7 +172,9 @@ async def run_prepared(  # noqa: PLR0913 - each is another thing that a run is g
                         concurrency = _fit(plan.profile.concurrency, await sandbox.capacity())
                         provenance = await gather_provenance(identity, plan.artifacts, probes)
                         started = _run_started(plan, engine, identity, concurrency, run_id, provenance)
-                        work = _Work(plan, engine, sandbox, concurrency, stop, patience)
+                        work = _Work(
+                            plan, engine, sandbox, concurrency, stop, patience, oversight or Oversight()
+                        )
                         if resumption is None:
                             run_dir = make_run_dir(results_dir, run_id)
                             with JournalWriter(run_dir / JOURNAL_NAME) as journal:
@@ -208,6 +218,7 @@ class _Work:
     concurrency: ConcurrencyRecord
     stop: Stop
     patience: Patience | None
+    oversight: Oversight
 
 
 async def _record(
@@ -246,11 +257,28 @@ async def _record(
 async def _run_jobs(work: _Work, jobs: Sequence[Job], journal: PatientJournal, log: Path) -> None:
     """Run the scheduler until every job has ended, or something fails that no retry can mend."""
 
+    oversight, waiting = work.oversight, Waiting()
+
     def emit(event: Event) -> None:
         if isinstance(event, Unfinished):
             event = event.model_copy(update={"log": last_lines(log)})
+        stall.heard(event)
         journal.emit(event)
 
+    def revive(fault: Fault) -> None:
+        if fault is Fault.ENGINE:
+            work.engine.revive()
+
+    stall = StallWatch(
+        log.parent, work.engine, work.sandbox, waiting, policy=oversight.stall, emit=emit, tell=oversight.tell
+    )
+    breaker = Breaker(
+        oversight.breaker,
+        emit=emit,
+        tell=oversight.tell,
+        examine=None if oversight.examine is None else partial(oversight.examine, work.sandbox),
+        revive=revive,
+    )
     concurrency = work.concurrency
     trajectories = TrajectoryRunner(
         work.plan.rules,
@@ -259,11 +287,19 @@ async def _run_jobs(work: _Work, jobs: Sequence[Job], journal: PatientJournal, l
         generation=journal.gated(anyio.Semaphore(concurrency.generations)),
         tools=anyio.Semaphore(concurrency.tools),
         emit=emit,
+        waiting=waiting,
     )
     retry = RetryPolicy(**work.plan.profile.retry.model_dump())
-    scheduler = Scheduler(trajectories, in_flight=concurrency.trajectories, retry=retry, emit=emit)
+    scheduler = Scheduler(
+        trajectories,
+        in_flight=concurrency.trajectories,
+        retry=retry,
+        emit=emit,
+        breaker=breaker,
+        waiting=waiting,
+    )
     with first_error_only():
-        async with engine_log(work.engine, emit):
+        async with engine_log(work.engine, emit), stall.open():
             await scheduler.run(jobs)
 
 

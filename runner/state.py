@@ -18,9 +18,13 @@ from runner.events import (
     EndReason,
     InfrastructureRetry,
     ProblemRecord,
+    RunContinued,
     RunEnded,
+    RunExamined,
+    RunPaused,
     RunResumed,
     RunStarted,
+    Stalled,
     Terminated,
     TrajectoryStarted,
     TurnDone,
@@ -80,6 +84,12 @@ class RunState:
     last_event_at: float | None = None
     disk_full_s: float = 0.0
     """How long no turn began for want of room for the journal."""
+    pause: RunPaused | None = None
+    """The pause that the run is in, if it is in one; `pauses` counts all."""
+    pauses: int = 0
+    faulty_s: float = 0.0
+    """How long no attempt began because our own side failed again and again."""
+    stalls: int = 0
     _problems: set[tuple[str, str]] = field(default_factory=set)
 
     def apply(self, event: AnyEvent) -> None:
@@ -87,6 +97,7 @@ class RunState:
         if isinstance(event, RunStarted):
             self._begin(event)
         elif isinstance(event, RunEnded):
+            self._end_pause(event.at)
             self.ended = event
         elif isinstance(event, TrajectoryStarted):
             self._start(event)
@@ -94,6 +105,8 @@ class RunState:
             self.engines.apply(event)
         elif isinstance(event, DiskWasFull):
             self.disk_full_s += event.waited_s
+        elif isinstance(event, RunPaused | RunExamined | RunContinued | Stalled):
+            self._take_trouble(event)
         else:
             self._apply_to_trajectory(event)
         self.last_event_at = event.at
@@ -101,9 +114,26 @@ class RunState:
             self.parts[-1].last_event_at = event.at
             self.parts[-1].ended = self.ended
 
+    def _take_trouble(self, event: RunPaused | RunExamined | RunContinued | Stalled) -> None:
+        if isinstance(event, RunPaused):
+            self.pause = event
+            self.pauses += 1
+        elif isinstance(event, RunContinued):
+            self.pause = None
+            self.faulty_s += event.paused_s
+        elif isinstance(event, Stalled):
+            self.stalls += 1
+
+    def _end_pause(self, at: float) -> None:
+        """A pause that the run did not survive lasted until then."""
+        if self.pause is not None:
+            self.faulty_s += max(at - self.pause.at, 0.0)
+            self.pause = None
+
     def _begin(self, event: RunStarted) -> None:
         """Take in a start of the run, its first or a further one."""
         before = self.started
+        self._end_pause(self.last_event_at or event.at)
         if isinstance(event, RunResumed):
             if before is None:
                 raise StateError(f"{event.run_id} goes on, and never began")

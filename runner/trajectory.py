@@ -6,7 +6,7 @@ trajectory again. What ends here has a score.
 """
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 import anyio
@@ -15,6 +15,7 @@ from runner.datasets import Problem
 from runner.engines.base import (
     Completion,
     Engine,
+    EngineUnavailableError,
     GenerationRequest,
     GenerationTiming,
     PromptTooLongError,
@@ -22,7 +23,7 @@ from runner.engines.base import (
     Sampling,
     TrajectoryKey,
 )
-from runner.events import Event, Terminated, ToolRecord, TrajectoryStarted, TurnDone, TurnKind
+from runner.events import Event, Fault, Terminated, ToolRecord, TrajectoryStarted, TurnDone, TurnKind
 from runner.observe import Observed, observe
 from runner.protocol.action import (
     Action,
@@ -36,7 +37,8 @@ from runner.protocol.answer import displayed_prediction
 from runner.protocol.prompt import Message, ProtocolPack, initial_messages, observation_message
 from runner.protocol.score import Termination, answer_status, score_trajectory
 from runner.protocol.seeds import trajectory_seed, turn_seed
-from sandbox import ActionResult, Sandbox, SandboxError, Workspace
+from runner.waiting import GENERATE_TIMEOUT_S, OPEN_TIMEOUT_S, RENDER_TIMEOUT_S, RUN_EXTRA_S, Waiting
+from sandbox import ActionResult, Sandbox, SandboxError, SandboxInfrastructureError, Workspace
 
 BASH = "bash"
 WORKSPACE_CLOSE_TIMEOUT_S = 5.0
@@ -45,6 +47,8 @@ MAX_TURNS_ERROR = "max_react_turns_exceeded"
 
 Emit = Callable[[Event], object]
 Permit = AbstractAsyncContextManager[object]
+Worked = Callable[[Fault, TrajectoryKey, float], None]
+"""Is told when an engine or a sandbox did for a trajectory what it is there for, and when that was begun."""
 
 
 @dataclass(frozen=True)
@@ -138,15 +142,28 @@ class TrajectoryRunner:
     """Runs trajectories one attempt at a time; shared by all of a run, holds no state of any."""
 
     def __init__(
-        self, rules: Rules, engine: Engine, sandbox: Sandbox, *, generation: Permit, tools: Permit, emit: Emit
+        self,
+        rules: Rules,
+        engine: Engine,
+        sandbox: Sandbox,
+        *,
+        generation: Permit,
+        tools: Permit,
+        emit: Emit,
+        waiting: Waiting | None = None,
     ) -> None:
-        """`generation` and `tools` bound what runs at once; neither is held while the other is."""
+        """`generation` and `tools` bound what runs at once; neither is held while the other is.
+
+        `waiting` keeps what each trajectory waits for.
+        """
         self._rules = rules
         self._engine = engine
         self._sandbox = sandbox
         self._generation = generation
         self._tools = tools
         self._emit = emit
+        self._waiting = waiting or Waiting()
+        self.worked: Worked = lambda _fault, _key, _began_at: None
 
     async def run(self, job: Job, attempt: int) -> Terminated:
         """Run one attempt to its termination and return it, emitted already.
@@ -178,7 +195,7 @@ class TrajectoryRunner:
 
     @asynccontextmanager
     async def _workspace(self, key: TrajectoryKey, attempt: int) -> AsyncIterator["_LazyWorkspace"]:
-        lazy = _LazyWorkspace(self._sandbox, f"{key}:{attempt}")
+        lazy = _LazyWorkspace(self._sandbox, key, f"{key}:{attempt}", self._waiting)
         try:
             yield lazy
         finally:
@@ -209,7 +226,7 @@ class TrajectoryRunner:
                 conversation.max_context_tokens, completion.prompt_tokens + completion.completion_tokens
             )
             try:
-                step = await self._step(completion.text, conversation, workspace)
+                step = await self._step(job.key, completion.text, conversation, workspace)
             except TurnParseError as error:
                 self._emit_turn(job, attempt, turn, generated, _Step(TurnKind.PARSE_ERROR))
                 raise _EndedError(Termination.REQUEST_ERROR, error.original) from error
@@ -227,7 +244,7 @@ class TrajectoryRunner:
         """Generate one turn; a refused one is tried once more, with the same seed."""
         asked = anyio.current_time()
         seeds: list[int] = []
-        async with self._generation:
+        async with self._permit(self._generation, job.key, "a permit to generate"):
             wait_s = anyio.current_time() - asked
             started = anyio.current_time()
             try:
@@ -238,10 +255,13 @@ class TrajectoryRunner:
             except PromptTooLongError as error:
                 # Where only the server counts it was asked: by the report's rule no seed was drawn.
                 del conversation.turn_seeds[len(conversation.turn_seeds) - len(seeds) :]
+                self.worked(Fault.ENGINE, job.key, started)
                 too_long = Termination.CONTEXT_LENGTH_EXCEEDED
                 raise _EndedError(too_long, too_long.value) from error
             except RequestRefusedError as error:
+                self.worked(Fault.ENGINE, job.key, started)
                 raise _EndedError(Termination.REQUEST_ERROR, error.original) from error
+            self.worked(Fault.ENGINE, job.key, started)
             return _Generated(completion, tuple(seeds), wait_s, anyio.current_time() - started)
 
     async def _ask(
@@ -249,7 +269,10 @@ class TrajectoryRunner:
     ) -> Completion:
         """Ask the engine once. The prompt has to leave room for a whole turn; it is never trimmed."""
         limits = self._rules.limits
-        prompt = await self._engine.render(tuple(conversation.messages))
+        with self._waiting.within(
+            job.key, "the engine, for a prompt's tokens", RENDER_TIMEOUT_S, EngineUnavailableError
+        ):
+            prompt = await self._engine.render(tuple(conversation.messages))
         if prompt.tokens is not None:
             if prompt.tokens + limits.max_tokens_per_turn > limits.context_tokens:
                 raise PromptTooLongError(f"{prompt.tokens} tokens leave no room for a turn")
@@ -257,20 +280,24 @@ class TrajectoryRunner:
         seed = turn_seed(job.seed, turn)
         seeds.append(seed)
         conversation.turn_seeds.append(seed)
-        return await self._engine.generate(
-            GenerationRequest(
-                key=job.key,
-                attempt=attempt,
-                turn=turn,
-                prompt=prompt,
-                sampling=self._rules.sampling,
-                seed=seed,
-                max_tokens=limits.max_tokens_per_turn,
-                stop=self._rules.pack.stop,
-            )
+        request = GenerationRequest(
+            key=job.key,
+            attempt=attempt,
+            turn=turn,
+            prompt=prompt,
+            sampling=self._rules.sampling,
+            seed=seed,
+            max_tokens=limits.max_tokens_per_turn,
+            stop=self._rules.pack.stop,
         )
+        with self._waiting.within(
+            job.key, f"the engine, for turn {turn + 1}", GENERATE_TIMEOUT_S, EngineUnavailableError
+        ):
+            return await self._engine.generate(request)
 
-    async def _step(self, text: str, conversation: _Conversation, workspace: "_LazyWorkspace") -> _Step:
+    async def _step(
+        self, key: TrajectoryKey, text: str, conversation: _Conversation, workspace: "_LazyWorkspace"
+    ) -> _Step:
         """Decide what a completion means, and do it (protocol/README: One turn, 1 to 4)."""
         pack = self._rules.pack
         parsed: ParsedTurn = parse_turn(text)
@@ -289,14 +316,16 @@ class TrajectoryRunner:
         conversation.used_bash = True
         if is_blocked_command(command):
             return _Step(TurnKind.ACTION, action, observation=pack.blocked_command_observation)
-        return await self._run_tool(action, command, workspace)
+        return await self._run_tool(key, action, command, workspace)
 
-    async def _run_tool(self, action: Action, command: str, workspace: "_LazyWorkspace") -> _Step:
+    async def _run_tool(
+        self, key: TrajectoryKey, action: Action, command: str, workspace: "_LazyWorkspace"
+    ) -> _Step:
         # Opened before the permit is taken: a sandbox may make this wait for room that others give up only
         # after a command of theirs, which needs a permit.
         await workspace.open()
         asked = anyio.current_time()
-        async with self._tools:
+        async with self._permit(self._tools, key, "a permit to run a command"):
             wait_s = anyio.current_time() - asked
             started = anyio.current_time()
             observed: Observed = await observe(
@@ -306,9 +335,19 @@ class TrajectoryRunner:
                 limit_chars=self._rules.limits.observation_limit_chars,
             )
             tool_s = anyio.current_time() - started
+        if observed.tool is not None:
+            self.worked(Fault.SANDBOX, key, started)
         return _Step(
             TurnKind.ACTION, action, observed.text, tool=observed.tool, tool_wait_s=wait_s, tool_s=tool_s
         )
+
+    @asynccontextmanager
+    async def _permit(self, permit: Permit, key: TrajectoryKey, what: str) -> AsyncIterator[None]:
+        """Hold a permit. There is no limit for getting one: who holds it is bounded."""
+        async with AsyncExitStack() as held:
+            with self._waiting.on(key, what):
+                await held.enter_async_context(permit)
+            yield
 
     def _emit_turn(self, job: Job, attempt: int, turn: int, generated: _Generated, step: _Step) -> None:
         completion = generated.completion
@@ -374,18 +413,27 @@ def _rounded(seconds: float | None) -> float | None:
 class _LazyWorkspace:
     """Opens the trajectory's workspace at its first command; many trajectories never need one."""
 
-    def __init__(self, sandbox: Sandbox, workspace_id: str) -> None:
+    def __init__(self, sandbox: Sandbox, key: TrajectoryKey, workspace_id: str, waiting: Waiting) -> None:
         self._sandbox = sandbox
+        self._key = key
         self._id = workspace_id
+        self._waiting = waiting
         self._workspace: Workspace | None = None
 
     async def open(self) -> Workspace:
         if self._workspace is None:
-            self._workspace = await self._sandbox.open(self._id)
+            with self._waiting.within(
+                self._key, "the sandbox, for a workspace", OPEN_TIMEOUT_S, SandboxInfrastructureError
+            ):
+                self._workspace = await self._sandbox.open(self._id)
         return self._workspace
 
     async def run(self, script: str, timeout_s: float) -> ActionResult:
-        return await (await self.open()).run(script, timeout_s)
+        workspace = await self.open()
+        with self._waiting.within(
+            self._key, "the sandbox, for a command", timeout_s + RUN_EXTRA_S, SandboxInfrastructureError
+        ):
+            return await workspace.run(script, timeout_s)
 
     async def close(self) -> None:
         if self._workspace is not None:

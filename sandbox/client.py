@@ -200,9 +200,7 @@ class BrokerSandbox(Sandbox):
                     await self._lease_changed.wait()
                 return self._held
         except TimeoutError as error:
-            message = (
-                f"no sandbox broker serves us on {self._path}: {self._last_error or 'it does not answer'}"
-            )
+            message = f"no sandbox broker serves us on {self._path}: {_described(self._last_error)}"
             if self._had_a_lease:
                 raise SandboxInfrastructureError(message) from error
             raise SandboxPrerequisiteError(
@@ -254,9 +252,13 @@ class BrokerSandbox(Sandbox):
             self._had_a_lease = True
             self._announce()
             while True:
-                with anyio.fail_after(LEASE_SILENCE_S):
+                with anyio.move_on_after(LEASE_SILENCE_S) as silence:
                     if await anext(lines, None) is None:
                         raise SandboxInfrastructureError("the sandbox broker ended the lease")
+                if silence.cancelled_caught:
+                    raise SandboxInfrastructureError(
+                        f"the sandbox broker said nothing for {LEASE_SILENCE_S:g} s"
+                    )
 
     def _announce(self) -> None:
         """Wake whoever waits for a lease."""
@@ -280,7 +282,7 @@ class BrokerSandbox(Sandbox):
         finally:
             self._keeping.cancel()
             tasks.cancel_scope.cancel()
-            with anyio.CancelScope(shield=True):
+            with anyio.move_on_after(LET_GO_TIMEOUT_S, shield=True):
                 await self._quick.forget_idle()
                 await http.aclose()
             # A task group wraps what its body raised; it has to see a cancellation only.
@@ -329,6 +331,13 @@ class _BrokerWorkspace(Workspace):
         except SandboxError:
             # It went with its lease, or goes with it; the broker removes it in any case.
             return
+
+
+def _described(error: Exception | None) -> str:
+    """Time-outs of clients have no words of their own."""
+    if error is None:
+        return "it does not answer"
+    return str(error) or f"it does not answer in time ({type(error).__name__})"
 
 
 def _content(status: int, body: bytes, command_started: bool) -> bytes:

@@ -23,6 +23,7 @@ from runner.engines.base import Engine
 from runner.engines.vllm.engine import VllmEngine
 from runner.errors import ExitCode, UserError
 from runner.journal import read_journal
+from runner.oversight import Oversight, doctor_of
 from runner.patient import Patience
 from runner.plan import Plan, build_engine, check_names
 from runner.profile import EngineSettings, load_profile
@@ -285,6 +286,7 @@ def _run(
                 stopping=display.stopping,
                 resumption=resumption,
                 patience=Patience(tell=display.note),
+                oversight=Oversight(examine=doctor_of(fetching.applied(question)), tell=display.note),
             )
 
         outcome = anyio.run(run)

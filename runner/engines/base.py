@@ -175,6 +175,9 @@ class Engine(ABC):
     def ended(self, key: TrajectoryKey) -> None:  # noqa: B027 - optional
         """A trajectory asks for no further turns: what was kept for it can go."""
 
+    def revive(self) -> None:  # noqa: B027 - optional
+        """Try once more what was given up: the run is paused, and its cause may have gone."""
+
     def report_to(self, listener: Callable[[ReplicaReport], None]) -> None:  # noqa: B027 - optional
         """Tell `listener` of every replica that comes up or goes down, those before this call included."""
 

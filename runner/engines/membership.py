@@ -77,6 +77,7 @@ class Member:
         self.starts = 0
         self.fruitless_starts = 0
         self.lost = anyio.Event()
+        self.revived = anyio.Event()
         self.cause = ""
 
     def report_lost(self, cause: str, *, of_start: int) -> bool:

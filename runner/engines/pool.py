@@ -57,6 +57,8 @@ class RestartPolicy:
     wait_cap_s: float = 60.0
     losses_a_turn: int = 3
     generation_timeout_s: float = 1800.0
+    place_timeout_s: float = 3600.0
+    """For a turn that no replica has room for: that long all of them were lost, or hang."""
 
 
 class EnginePool(Engine):
@@ -133,15 +135,27 @@ class EnginePool(Engine):
         await self._start(member)
         task_status.started()
         cause = await self._wait_lost(member)
-        while not self._went_down(member, cause):
-            await anyio.sleep(self._pause_s(member.fruitless_starts))
+        while True:
+            if self._went_down(member, cause):
+                member.revived = anyio.Event()
+                await member.replica.close()
+                await member.revived.wait()
+            else:
+                await anyio.sleep(self._pause_s(member.fruitless_starts))
             try:
                 await self._start(member)
             except (EngineUnavailableError, UserError) as error:
                 cause = str(error)
             else:
                 cause = await self._wait_lost(member)
-        await member.replica.close()
+
+    @override
+    def revive(self) -> None:
+        """Start those that were given up once more; a turn that comes meanwhile waits for how that ends."""
+        for member in self._members:
+            if member.state is ReplicaState.GIVEN_UP:
+                member.state = ReplicaState.STARTING
+                member.revived.set()
 
     async def _start(self, member: Member) -> None:
         member.state = ReplicaState.STARTING
@@ -239,13 +253,22 @@ class EnginePool(Engine):
         self._queue.add(ticket)
         self._place_waiting()
         try:
-            await ticket.placed.wait()
+            await self._wait_placed(ticket)
             if ticket.member is None:
                 raise ticket.refused or EngineUnavailableError("no engine is left")
             yield ticket.member
         finally:
             ticket.gone = True
             self._settle(ticket, None)
+
+    async def _wait_placed(self, ticket: Ticket) -> None:
+        limit_s = self._policy.place_timeout_s
+        try:
+            with anyio.fail_after(limit_s):
+                await ticket.placed.wait()
+        except TimeoutError as error:
+            states = ", ".join(f"{one.replica.name} {one.state.value}" for one in self._members)
+            raise EngineUnavailableError(f"no engine had room within {limit_s:g} s ({states})") from error
 
     def _settle(self, ticket: Ticket, completion_tokens: int | None) -> None:
         member = ticket.member

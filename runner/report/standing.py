@@ -101,6 +101,17 @@ def _our_side(state: RunState, results: Mapping[str, Any]) -> Iterator[Notice]:
         )
     if state.disk_full_s > 0:
         yield Notice(Weight.NOTE, f"The disk was full, and no turn began, for {span(state.disk_full_s)}.")
+    if state.pauses:
+        yield Notice(
+            Weight.NOTE,
+            f"Our own side failed so often in a row that nothing began: {_times(state.pauses)},"
+            f" {span(state.faulty_s)} in all.",
+        )
+    if state.stalls:
+        yield Notice(
+            Weight.NOTE,
+            f"Nothing moved for long, {_times(state.stalls)}; the files stall-*.txt say what was waited for.",
+        )
     losses = results["engines"]["run"]["losses"]
     if losses:
         yield Notice(

@@ -93,6 +93,9 @@ def _timings(state: RunState) -> dict[str, Any]:
         "wall_s": seconds(state.wall_s),
         "paused_s": seconds(state.paused_s),
         "disk_full_s": seconds(state.disk_full_s),
+        "faulty_s": seconds(state.faulty_s),
+        "pauses": state.pauses,
+        "stalls": state.stalls,
         "parts": [_part(part) for part in state.parts],
         "datasets": by_dataset,
     }

@@ -154,6 +154,8 @@ def _work(timings: Mapping[str, Any]) -> str:
         text += f" in {len(timings['parts'])} parts, {timings['paused_s']:.1f} s between them"
     if timings["disk_full_s"]:
         text += f", {timings['disk_full_s']:.1f} s of it without room on the disk"
+    if timings["pauses"]:
+        text += f", {timings['faulty_s']:.1f} s of it paused by failures of our own side"
     return text
 
 

@@ -16,7 +16,7 @@ from typing_extensions import Self
 
 from runner.clean import clean_text
 from runner.engines.reports import ReplicaReport, ReplicaUp
-from runner.events import Event, RunEnded, RunStarted
+from runner.events import Event, RunContinued, RunEnded, RunPaused, RunStarted
 from runner.logs import LOG_NAME, RunLog
 from runner.views.cells import Row
 from runner.views.choice import Ui
@@ -25,7 +25,7 @@ from runner.views.lines import LinesView, log_line, note_line, phase_line, progr
 from runner.views.live_parts import ErrorClass, ErrorNote
 from runner.views.live_state import LiveState
 from runner.views.panels import ASCII_GLYPHS, Glyphs, View
-from runner.views.phases import Phase, PhaseState
+from runner.views.phases import AT_WORK, Phase, PhaseState
 from runner.views.screen import Size, compose
 from runner.views.terminal import Terminal
 
@@ -139,6 +139,11 @@ class Display:
         self._state.apply(event)
         if isinstance(event, RunStarted):
             self._set_phase(PhaseState(Phase.RUNNING, event.at))
+        elif isinstance(event, RunPaused):
+            why = f"{event.failures} failures in a row of the {event.fault.value}"
+            self._set_phase(PhaseState(Phase.PAUSED, event.at, why))
+        elif isinstance(event, RunContinued):
+            self._set_phase(PhaseState(Phase.RUNNING, event.at))
         elif isinstance(event, RunEnded):
             self._set_phase(PhaseState(Phase.ENDING, event.at, "closing engines and sandbox"))
 
@@ -190,7 +195,7 @@ class Display:
     def note_engine(self, report: ReplicaReport) -> None:
         """Take note of an engine before the run has begun, which no event tells then."""
         with self._lock:
-            if self._phase.phase in {Phase.RUNNING, Phase.ENDING}:
+            if self._phase.phase in AT_WORK:
                 return
             if isinstance(report, ReplicaUp):
                 self._engines_up += 1

@@ -13,11 +13,12 @@ from runner.views import words
 from runner.views.cells import Row, RowMaker, Tone
 from runner.views.live_parts import ErrorNote, Tally
 from runner.views.live_state import LiveState
-from runner.views.phases import Phase, PhaseState
+from runner.views.phases import AT_WORK, Phase, PhaseState
 
 _LABEL = 10
 _BAR_WIDTH = 40
 _SMALL_BAR_WIDTH = 10
+_PHASE_TONES = {Phase.RUNNING: Tone.GOOD, Phase.PAUSED: Tone.BAD}
 END_WORDS = {one.value: one.value.replace("_", " ") for one in Termination} | {
     Termination.CONTEXT_LENGTH_EXCEEDED.value: "context length"
 }
@@ -62,7 +63,7 @@ def header(view: View, width: int) -> list[Row]:
     """The run, its phase, its time, and one bar."""
     state, phase = view.state, view.phase
     began_at = view.phase.since if state.started is None else state.started.at
-    tone = Tone.GOOD if phase.phase is Phase.RUNNING else Tone.BUSY
+    tone = _PHASE_TONES.get(phase.phase, Tone.BUSY)
     first = RowMaker(width).add("Recount", tone=Tone.TITLE).gap(2)
     first.add(view.title, 40 if view.wide else 30).gap(2).add(phase.phase.value, 10, tone)
     first.add("elapsed ", tone=Tone.FAINT).add(words.duration(int(view.now) - int(began_at)), 8)
@@ -87,7 +88,7 @@ def _about(seconds: float | None) -> str:
 def _bar_row(view: View, width: int) -> Row:
     state, phase = view.state, view.phase
     maker = RowMaker(width)
-    if phase.phase in {Phase.RUNNING, Phase.ENDING} and state.planned:
+    if phase.phase in AT_WORK and state.planned:
         share = state.tried / state.planned
         _bar(maker, view.glyphs, share, _BAR_WIDTH)
         maker.gap(2).add(words.percent(share)).gap(2)

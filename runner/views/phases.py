@@ -14,8 +14,14 @@ class Phase(str, Enum):
     STARTING = "starting"
     """Engines and the sandbox come up."""
     RUNNING = "running"
+    PAUSED = "paused"
+    """Our own side failed again and again, and nothing begins until it works."""
     ENDING = "ending"
     """Results are derived and written, engines and the sandbox closed."""
+
+
+AT_WORK = frozenset({Phase.RUNNING, Phase.PAUSED, Phase.ENDING})
+"""From the first event of the run on."""
 
 
 @dataclass(frozen=True)

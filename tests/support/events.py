@@ -7,12 +7,17 @@ from runner.events import (
     DatasetRecord,
     DiskWasFull,
     EndReason,
+    Fault,
     InfrastructureRetry,
     ProblemRecord,
     ResumeRecord,
+    RunContinued,
     RunEnded,
+    RunExamined,
+    RunPaused,
     RunResumed,
     RunStarted,
+    Stalled,
     Terminated,
     TrajectoryStarted,
     TurnDone,
@@ -117,3 +122,23 @@ def run_resumed(*ids: str, missing: int = 1, part: int = 2, **changes: Any) -> R
 def disk_was_full(waited_s: float = 4.0) -> DiskWasFull:
     """The journal waited for room."""
     return DiskWasFull(waited_s=waited_s, events=2)
+
+
+def paused(cause: str = "dead", **changes: Any) -> RunPaused:
+    """Sandboxes failed again and again."""
+    return RunPaused(**{"fault": Fault.SANDBOX, "failures": 5, "cause": cause} | changes)
+
+
+def examined(*findings: str) -> RunExamined:
+    """The doctor looked at a run that is paused."""
+    return RunExamined(fault=Fault.SANDBOX, findings=findings)
+
+
+def continued(paused_s: float = 30.0) -> RunContinued:
+    """Sandboxes work again."""
+    return RunContinued(fault=Fault.SANDBOX, paused_s=paused_s, probes=3)
+
+
+def stalled(silent_s: float = 900.0) -> Stalled:
+    """Nothing moved."""
+    return Stalled(silent_s=silent_s, report="stall-1.txt", waits=("2 wait for a permit to generate",))

@@ -8,6 +8,7 @@ import anyio
 
 from runner.engines.base import Engine, EngineUnavailableError, GenerationRequest
 from runner.events import Event
+from runner.oversight import Oversight
 from runner.plan import Plan, build_engine, make_plan
 from runner.run import RunOutcome
 from support.builders import answer, bash, write_profile
@@ -33,6 +34,7 @@ async def run(
     engine: Engine | None = None,
     sandbox: FakeSandbox | None = None,
     listener: Callable[[Event], None] = lambda _: None,
+    oversight: Oversight | None = None,
 ) -> RunOutcome:
     with anyio.fail_after(60):
         return await run_plan(
@@ -42,6 +44,7 @@ async def run(
             run_id="run",
             results_dir=tmp_path / "results",
             listener=listener,
+            oversight=oversight,
         )
 
 

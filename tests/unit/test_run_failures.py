@@ -21,10 +21,12 @@ from support.plain_runs import (
 )
 from typing_extensions import Self, override
 
+from runner.breaker import BreakerPolicy
 from runner.engines.base import EngineUnavailableError, GenerationRequest, RequestRefusedError
 from runner.errors import ExitCode, InfrastructureError, JournalWriteError, UserError
 from runner.events import EndReason, Event, RunEnded
 from runner.journal import read_journal
+from runner.oversight import Oversight
 from runner.run import write_results
 from sandbox import ActionResult, SandboxError, SandboxInfrastructureError, SandboxPrerequisiteError
 
@@ -32,6 +34,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_a_server_that_dies_for_good_leaves_the_rest_unfinished_and_unscored(tmp_path: Path) -> None:
+    """Seen without the pause that more failures in a row would bring about."""
     with OpenAIServer(respond_by_turn) as server:
         plan = plan_for(
             tmp_path,
@@ -47,7 +50,8 @@ async def test_a_server_that_dies_for_good_leaves_the_rest_unfinished_and_unscor
             if event.type == "terminated":  # type: ignore[attr-defined]
                 server.respond = lambda _: error(500, "CUDA error")
 
-        outcome = await run(tmp_path, plan, listener=die_after_the_first)
+        never_paused = Oversight(breaker=BreakerPolicy(failures=100))
+        outcome = await run(tmp_path, plan, listener=die_after_the_first, oversight=never_paused)
 
     assert (outcome.reason, outcome.exit_code) == (EndReason.INCOMPLETE, ExitCode.INCOMPLETE)
     assert scored(outcome) == {"p0:sample00": 1.0}

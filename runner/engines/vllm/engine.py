@@ -11,6 +11,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import anyio
 from anyio.to_thread import run_sync
 from typing_extensions import override
 
@@ -30,6 +31,7 @@ from runner.errors import UserError
 from runner.protocol.prompt import Message
 
 NEEDED_PACKAGES = ("vllm", "ray", "transformers")
+CLUSTER_ANSWER_TIMEOUT_S = 30.0
 
 
 class VllmEngine(EnginePool):
@@ -95,7 +97,14 @@ class VllmEngine(EnginePool):
             one.config = replace(one.config, model=str(directory), log_path=str(path))
         await self._runtime.start()
         if not self._runtime.is_own:
-            resources = await self._runtime.call(self._runtime.ray.cluster_resources)
+            try:
+                with anyio.fail_after(CLUSTER_ANSWER_TIMEOUT_S):
+                    resources = await self._runtime.call(self._runtime.ray.cluster_resources)
+            except TimeoutError as error:
+                raise EngineUnavailableError(
+                    f"the Ray cluster did not say what it has within {CLUSTER_ANSWER_TIMEOUT_S:g} s",
+                    remedy="see whether its head node lives, or unset RAY_ADDRESS",
+                ) from error
             check_gpus(self._settings, int(resources.get("GPU", 0)), "in the Ray cluster")
 
     @override

@@ -129,9 +129,9 @@ class VllmReplica(Replica):
             with suppress(ReplicaLostError, TimeoutError), anyio.fail_after(ANSWER_TIMEOUT_S):
                 return actor, await self._answer(actor.place.remote())
             await self._kill()
-        self._actor = actor = await self._runtime.call(self._make_actor)
         try:
             with anyio.fail_after(PLACE_TIMEOUT_S):
+                self._actor = actor = await self._runtime.call(self._make_actor)
                 return actor, await self._answer(actor.place.remote())
         except TimeoutError as error:
             await self._kill()

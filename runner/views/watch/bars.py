@@ -31,6 +31,8 @@ def run_line(index: RunIndex, now: float, state_of_reading: str) -> Text:
     if ended is not None:
         style = "green" if ended.reason is EndReason.COMPLETE else ALARM
         text.append(" · ").append(ended.reason.value, style)
+    elif index.pause is not None:
+        text.append(" · ").append(f"paused: the {index.pause.fault.value} fails", ALARM)
     else:
         text.append(" · ").append("running", OUTCOME_STYLES[Outcome.RUNNING])
     if state_of_reading:

@@ -19,8 +19,12 @@ from runner.events import (
     EngineSample,
     EngineUp,
     InfrastructureRetry,
+    RunContinued,
     RunEnded,
+    RunExamined,
+    RunPaused,
     RunStarted,
+    Stalled,
     Terminated,
     TrajectoryStarted,
     TurnDone,
@@ -46,6 +50,11 @@ class ErrorClass(str, Enum):
     UNFINISHED = "unfinished"
     ENGINE_LOST = "engine lost"
     ENGINE_GIVEN_UP = "engine given up"
+    PAUSE = "pause"
+    """The run paused for failures of our own side in a row."""
+    DOCTOR = "doctor"
+    """What an examination found while it was paused."""
+    STALL = "stall"
     RUN = "run"
     DAMAGE = "damage"
     """A line of the journal that cannot be read, or cannot stand where it does."""
@@ -69,6 +78,8 @@ class RunIndex:
         self._journal_name = journal_name
         self.started: RunStarted | None = None
         self.ended: RunEnded | None = None
+        self.pause: RunPaused | None = None
+        """The pause that the run is in, if it is in one."""
         self.last_event_at: float | None = None
         self.rows: dict[TrajectoryKey, Row] = {}
         self.engines = EnginesState()
@@ -128,12 +139,14 @@ class RunIndex:
             self._retry(event, located)
         elif isinstance(event, Unfinished):
             self._give_up(event, located)
+        elif isinstance(event, RunPaused | RunExamined | RunContinued | Stalled):
+            self._trouble(event)
         self.last_event_at = event.at
 
     def _begin(self, event: RunStarted) -> None:
         """A run starts, or starts again: what had not ended begins anew."""
         self.engines.begin(event.at)
-        self.started, self.ended, self._datasets = event, None, event.datasets
+        self.started, self.ended, self.pause, self._datasets = event, None, None, event.datasets
         for row in self.rows.values():
             if row.outcome not in SCORED:
                 self._set(row, Outcome.WAITING)
@@ -149,7 +162,7 @@ class RunIndex:
                         known.problem = facts
 
     def _end(self, event: RunEnded) -> None:
-        self.ended = event
+        self.ended, self.pause = event, None
         for row in self.rows.values():
             if row.outcome is Outcome.RUNNING:
                 row.ended_at = event.at
@@ -162,6 +175,22 @@ class RunIndex:
         if isinstance(event, EngineDown):
             kind = ErrorClass.ENGINE_GIVEN_UP if event.given_up else ErrorClass.ENGINE_LOST
             self._error(event.at, kind, event.name, event.cause)
+
+    def _trouble(self, event: RunPaused | RunExamined | RunContinued | Stalled) -> None:
+        if isinstance(event, RunPaused):
+            self.pause = event
+            cause = f"{event.failures} failures in a row, the last: {event.cause}"
+            self._error(event.at, ErrorClass.PAUSE, event.fault.value, cause)
+        elif isinstance(event, RunContinued):
+            self.pause = None
+        elif isinstance(event, RunExamined):
+            for finding in event.findings:
+                self._error(event.at, ErrorClass.DOCTOR, event.fault.value, finding)
+        else:
+            waits = "; ".join(event.waits) or "nobody waits"
+            self._error(
+                event.at, ErrorClass.STALL, event.report, f"silent for {event.silent_s:.0f} s: {waits}"
+            )
 
     def _start(self, event: TrajectoryStarted, located: Located) -> None:
         row = self._row(event, located)

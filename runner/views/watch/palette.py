@@ -25,6 +25,9 @@ ERROR_STYLES = {
     ErrorClass.UNFINISHED: "bold red",
     ErrorClass.ENGINE_LOST: "yellow",
     ErrorClass.ENGINE_GIVEN_UP: "bold red",
+    ErrorClass.PAUSE: "bold red",
+    ErrorClass.DOCTOR: "yellow",
+    ErrorClass.STALL: "bold red",
     ErrorClass.RUN: "bold red",
     ErrorClass.DAMAGE: "bold magenta",
 }

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.events import ended, run_started
+from support.events import began, continued, ended, paused, run_started, stalled, terminated
 from support.report_page import Page, path_of
 from support.report_runs import Wanted, write_run
 
@@ -14,8 +14,10 @@ from runner.engines.base import TrajectoryKey
 from runner.events import EndReason, ResumeRecord, RunResumed
 from runner.journal import JournalWriter, read_run
 from runner.report import REPORT_NAME, write_report, write_report_if_possible
+from runner.report.standing import notices
 from runner.results.build import build_results
 from runner.run import write_results
+from runner.state import reduce_events
 
 SMALL = {"dapo": 3, "aime": 2}
 
@@ -114,6 +116,20 @@ def test_a_run_that_went_on_says_so_and_that_the_pause_is_in_no_time(tmp_path: P
     assert "The run went on once after it had stopped; the 1:30 between are in no time on this page." in text
     assert "part 2: the host has another kernel" in text
     assert "at work 20 s" in text
+
+
+def test_pauses_and_stalls_are_told_and_are_no_run_s_when_there_were_none() -> None:
+    calm = [run_started("p0"), began(), terminated(), ended()]
+    troubled = [*calm[:2], paused(), continued(90.0), stalled(), *calm[2:]]
+
+    def told(events: list[Any]) -> str:
+        state = reduce_events(events)
+        return " ".join(one.text for one in notices(state, build_results(state)))
+
+    assert "nothing began: once, 1:30 in all" in told(troubled)
+    assert "Nothing moved for long, once; the files stall-*.txt" in told(troubled)
+    assert "nothing began" not in told(calm)
+    assert "Nothing moved" not in told(calm)
 
 
 def test_results_are_written_also_if_the_page_cannot_be(

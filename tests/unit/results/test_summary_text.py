@@ -5,7 +5,7 @@ import unicodedata
 from typing import Any
 
 import pytest
-from support.events import began, ended, retried, run_started, terminated, turn, unfinished
+from support.events import began, continued, ended, paused, retried, run_started, terminated, turn, unfinished
 
 from runner.events import AnyEvent, EndReason
 from runner.results.build import build_results
@@ -82,6 +82,13 @@ def test_deviations_and_retries_are_shown() -> None:
 
 
 HOSTILE = "\x1b]52;c;x\x07\x1b[2J[bold red]\u202e\r`" + "\u0301" * 100 + "x" * 500
+
+
+def test_what_failures_of_our_own_side_held_up_is_told() -> None:
+    troubled = text(run_started("p0"), began(), paused(), continued(90.0), terminated(), ended())
+
+    assert "90.0 s of it paused by failures of our own side" in troubled
+    assert "paused" not in text(run_started("p0"), began(), terminated(), ended())
 
 
 @pytest.mark.parametrize("keep", [True, False])

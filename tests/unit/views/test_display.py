@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.events import began, ended, run_started, terminated
+from support.events import began, continued, ended, paused, run_started, terminated
 from support.live import Screen
 
 from runner.engines.reports import ReplicaDown, ReplicaUp
@@ -103,6 +103,28 @@ def test_lines_are_written_as_they_come_in_their_order() -> None:
         "done=1/1",
         "ended=complete",
         "phase=ending",
+    ]
+
+
+def test_a_pause_is_a_phase_of_its_own_until_it_is_over() -> None:
+    lines: list[str] = []
+    terminal = Recorder()
+    with shown_on(terminal) as frames, shown_on(None, Ui.LINES, write_line=lines.append) as display:
+        for show in (frames, display):
+            show(run_started("p0", at=time.time()))
+            show(paused())
+        until(lambda: b"paused" in terminal.data and b"5 failures in a row of the sandbox" in terminal.data)
+        for show in (frames, display):
+            show(continued())
+            show(ended())
+
+    assert lines == [
+        "run=run datasets=set problems=1 samples=1",
+        "phase=running",
+        'phase=paused detail="5 failures in a row of the sandbox"',
+        "phase=running",
+        "ended=complete",
+        'phase=ending detail="closing engines and sandbox"',
     ]
 
 

@@ -5,15 +5,29 @@ import sys
 
 import pytest
 from support.engine_events import engine_down, engine_up, sample, use
-from support.events import began, ended, retried, run_started, terminated, turn, unfinished
+from support.events import (
+    began,
+    continued,
+    ended,
+    examined,
+    paused,
+    retried,
+    run_started,
+    stalled,
+    terminated,
+    turn,
+    unfinished,
+)
 from support.watched import HOSTILE, Journal, bash_turn
 
 from runner.engines.base import TrajectoryKey
 from runner.events import AnyEvent, EndReason
 from runner.protocol.score import Termination
 from runner.state import reduce_events
+from runner.views.watch.bars import run_line
 from runner.views.watch.figures import mean_with_interval
 from runner.views.watch.index import ErrorClass, RunIndex
+from runner.views.watch.palette import ERROR_STYLES
 from runner.views.watch.rows import Outcome, Row
 from runner.views.watch.tail import JournalTail, Located
 from runner.views.watch.turns import Places, read_trajectory
@@ -103,6 +117,37 @@ def test_errors_are_told_by_class_and_counted() -> None:
         ErrorClass.RUN,
     ]
     assert index.errors[0].where == "set/p0:sample00 attempt 1"
+
+
+def test_a_pause_is_seen_until_it_is_over_and_what_was_found_stays() -> None:
+    index = index_of(
+        run_started("p0"),
+        paused("the daemon is gone"),
+        examined("sandbox: gone", "disk: full"),
+        stalled(),
+    )
+    assert index.pause is not None
+    assert "paused: the sandbox fails" in run_line(index, 0.0, "").plain
+    assert [(note.kind, note.where) for note in index.errors] == [
+        (ErrorClass.PAUSE, "sandbox"),
+        (ErrorClass.DOCTOR, "sandbox"),
+        (ErrorClass.DOCTOR, "sandbox"),
+        (ErrorClass.STALL, "stall-1.txt"),
+    ]
+    assert index.errors[0].cause == "5 failures in a row, the last: the daemon is gone"
+
+    index.take_in([Located(continued(), 9, 900)])
+    assert index.pause is None
+    assert "running" in run_line(index, 0.0, "").plain
+
+
+@pytest.mark.parametrize("last", [ended(EndReason.FAILED), run_started("p0")])
+def test_a_pause_ends_with_the_run_and_is_not_a_later_start_s(last: AnyEvent) -> None:
+    assert index_of(run_started("p0"), paused(), last).pause is None
+
+
+def test_every_class_of_error_has_a_style() -> None:
+    assert set(ERROR_STYLES) == set(ErrorClass)
 
 
 @pytest.mark.parametrize(
