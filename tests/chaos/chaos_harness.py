@@ -220,6 +220,7 @@ class Harness:
         self._run_id = f"chaos-{seed}"
         self._runner: subprocess.Popen[bytes] | None = None
         self._due: list[tuple[float, int, Callable[[], None]]] = []
+        self._lasting: dict[int, Callable[[], None]] = {}
         self._order = itertools.count()
         self._outcome = Outcome(seed)
 
@@ -236,6 +237,7 @@ class Harness:
         try:
             self._start_runner()
             self._drive(steps, began + LIMIT_S)
+            self._undo_what_lasts()
             if self._outcome.good:
                 code = self._place.broker.stop()
                 if code != 0:
@@ -271,6 +273,21 @@ class Harness:
 
     def _at(self, moment: float, action: Callable[[], None]) -> None:
         heapq.heappush(self._due, (moment, next(self._order), action))
+
+    def _undo_at(self, moment: float, undo: Callable[[], None]) -> None:
+        number = next(self._order)
+        self._lasting[number] = undo
+
+        def do() -> None:
+            self._lasting.pop(number)()
+
+        self._at(moment, do)
+
+    def _undo_what_lasts(self) -> None:
+        """Undo what a run that was done sooner left as it was: a broker that is dead has to sweep yet."""
+        for undo in self._lasting.values():
+            undo()
+        self._lasting.clear()
 
     def _start_runner(self) -> None:
         command = [sys.executable, str(HERE / "chaos_run.py"), str(self._profile)]
@@ -313,7 +330,7 @@ class Harness:
             self._outcome.done[step.deed.value] += 1
             undo = self._do(step)
             if undo is not None:
-                self._at(time.monotonic() + step.lasts_s, undo)
+                self._undo_at(time.monotonic() + step.lasts_s, undo)
 
         return do
 
