@@ -39,6 +39,7 @@ HERE = Path(__file__).parent
 LIMIT_S = 240.0
 """For one schedule, restarts and waits included; an undisturbed one takes about seven seconds."""
 PAUSE_S = 0.02
+DAEMON_START_S = 60.0
 PROBLEMS, SAMPLES = 8, 2
 MIB = 1 << 20
 POLICY = Policy(memory_bytes=192 * MIB, pids=64, workspace_bytes=16 * MIB, workspace_inodes=1000)
@@ -145,20 +146,51 @@ class HostPlace:
         return []
 
 
+@dataclass(frozen=True)
+class OwnDaemon:
+    """A Docker engine that nobody else uses: it may be killed and stalled."""
+
+    host: str
+    pid_file: Path
+    command: Sequence[str]
+    """Starts it, with the same data, socket and file."""
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal, if it lives: deeds overlap."""
+        with suppress(ProcessLookupError, FileNotFoundError):
+            os.kill(int(self.pid_file.read_text()), number)
+
+    def start(self) -> None:
+        """Start it unless it lives, and wait for its answer."""
+        with suppress(ProcessLookupError, FileNotFoundError):
+            os.kill(int(self.pid_file.read_text()), 0)
+            return
+        self.pid_file.unlink(missing_ok=True)
+        subprocess.Popen(
+            self.command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        )
+        deadline = time.monotonic() + DAEMON_START_S
+        while subprocess.run(
+            ["docker", "--host", self.host, "version"], capture_output=True, check=False
+        ).returncode:
+            if time.monotonic() > deadline:
+                raise RuntimeError("the daemon did not come back")
+            time.sleep(PAUSE_S)
+
+
 class EnginePlace:
-    """Real sandboxes. The daemon is touched only where its process id is given: then it is ours alone."""
+    """Real sandboxes. A daemon is touched only where it is said to be ours alone."""
 
     name = "sandboxes"
 
-    def __init__(
-        self, directory: Path, *, docker_host: str | None = None, daemon_pid: int | None = None
-    ) -> None:
+    def __init__(self, directory: Path, daemon: OwnDaemon | None = None) -> None:
         import docker  # noqa: PLC0415 - without sandboxes none is needed
 
+        docker_host = None if daemon is None else daemon.host
         self.broker = BrokerProcess(directory, POLICY, docker_host=docker_host)
         self._api = docker.APIClient(base_url=docker_host, version="auto", timeout=60)
         self._errors: type[Exception] = docker.errors.APIError
-        self._daemon_pid = daemon_pid
+        self._daemon = daemon
 
     def break_containers(self, switches: Switches, run_id: str, *, on: bool) -> None:
         if on:
@@ -167,9 +199,14 @@ class EnginePlace:
                     self._api.kill(each["Id"])
 
     def daemon(self, deed: Deed, switches: Switches, *, on: bool) -> None:
-        if self._daemon_pid is None:
+        if self._daemon is None:
             raise RuntimeError("no daemon of our own to stall")
-        os.kill(self._daemon_pid, signal.SIGSTOP if on else signal.SIGCONT)
+        if deed is Deed.DAEMON_HANGS:
+            self._daemon.signal(signal.SIGSTOP if on else signal.SIGCONT)
+        elif on:
+            self._daemon.signal(signal.SIGKILL)
+        else:
+            self._daemon.start()
 
     def left(self, run_id: str) -> list[str]:
         # What the engine was about when a broker was killed, it ends by itself; then the sweep takes it.

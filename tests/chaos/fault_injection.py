@@ -9,8 +9,8 @@ whose commands run on this machine in a throw-away directory, `--sandboxes` thos
 `--seed` is the first schedule's seed; each prints its own, and can be repeated alone. Whatever differs, is
 left, or does not end makes the exit code 1, and its directory stays.
 
-The Docker engine is never touched, unless one that is nobody else's is named: `--docker-host` and
-`--daemon-pid`.
+The Docker engine is never touched, unless one that is nobody else's is named, with all of `--docker-host`,
+`--daemon-pid-file` and `--start-daemon`, the command that starts it: then it is killed and stalled too.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import json
+import shlex
 import shutil
 import sys
 import tempfile
@@ -29,7 +30,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(Path(__file__).parent)]
 
-from chaos_harness import EnginePlace, Harness, HostPlace, Outcome, Place, write_input  # noqa: E402
+from chaos_harness import EnginePlace, Harness, HostPlace, Outcome, OwnDaemon, Place, write_input  # noqa: E402
 from chaos_schedule import ANYWHERE, DAEMON, schedule_of  # noqa: E402
 
 PlaceOf = Callable[[Path, Path], Place]
@@ -109,17 +110,22 @@ def main() -> int:
     parser.add_argument("--sandboxes", type=int, default=0, metavar="N")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--docker-host")
-    parser.add_argument("--daemon-pid", type=int)
+    parser.add_argument("--daemon-pid-file", type=Path)
+    parser.add_argument("--start-daemon", metavar="COMMAND")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers there too")
     parser.add_argument("--keep", action="store_true", help="keep the directories of good schedules")
     given = parser.parse_args()
+    own = (given.docker_host, given.daemon_pid_file, given.start_daemon)
+    if any(own) and not all(own):
+        parser.error("a daemon of your own has --docker-host, --daemon-pid-file and --start-daemon")
+    daemon = OwnDaemon(own[0], own[1], shlex.split(own[2])) if all(own) else None
     directory = Path(tempfile.mkdtemp(prefix="recount-chaos-"))
     places: dict[str, tuple[int, PlaceOf, bool]] = {
         "host": (given.host, HostPlace, True),
         "sandboxes": (
             given.sandboxes,
-            lambda at, _: EnginePlace(at, docker_host=given.docker_host, daemon_pid=given.daemon_pid),
-            given.daemon_pid is not None,
+            lambda at, _: EnginePlace(at, daemon),
+            daemon is not None,
         ),
     }
     began = time.monotonic()
