@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -18,16 +19,23 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 
 from runner.errors import InfrastructureError, UserError
 from runner.groups import first_error_only
-from runner.rescore.model import Failure, Grade, GradeLimits, failed
+from runner.rescore.model import Failure, Grade, GradeLimits, Scorer, failed
+from runner.rescore.scorers import Pair
 
-CHILD = (sys.executable, "-I", "-B", "-m", "runner.rescore.child")
 MOST_GRADERS = 4
+_HOME = str(Path(__file__).resolve().parents[2])
+_START = f"""
+import sys
+if {_HOME!r} not in sys.path: sys.path.insert(0, {_HOME!r})
+from runner.rescore.child import main
+main()
+"""
+"""Isolated from what environment and working directory would import, and of these very files: a checkout
+that is not installed has no other."""
 _REPLY_BYTES = 1 << 16
 _END_S = 10.0
 _GONE = (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError, anyio.IncompleteRead)
 
-Pair = tuple[str, str]
-"""An answer and the gold answer."""
 Progress = Callable[[int, int], object]
 """Is told how many of how many pairs are graded."""
 
@@ -41,7 +49,7 @@ class _FailedError(Exception):
 class Grader:
     """One process. It starts with the first answer, and anew after one that it did not get through."""
 
-    def __init__(self, limits: GradeLimits, command: tuple[str, ...] = CHILD) -> None:
+    def __init__(self, limits: GradeLimits, command: tuple[str, ...]) -> None:
         """`command` gets the limits as its last two arguments."""
         self._limits = limits
         self._command = (*command, str(limits.memory_bytes), str(limits.wall_s))
@@ -75,9 +83,13 @@ class Grader:
             raise InfrastructureError(f"the grader did not start: {type(error).__name__}") from error
         if "missing" in told:
             await self.close()
-            raise UserError(
-                f"the scorer is not installed: {told['missing']}", remedy="pip install 'recount[math-verify]'"
+            extra = told.get("extra")
+            remedy = (
+                f"pip install '.[{extra}]' where Recount's source is"
+                if extra
+                else "install what it names beside Recount"
             )
+            raise UserError(f"the scorer is not installed: {told['missing']}", remedy=remedy)
         self.versions = {str(name): str(version) for name, version in told["ready"].items()}
 
     async def grade(self, pair: Pair) -> Grade:
@@ -142,15 +154,22 @@ async def _how_it_ended(process: Process) -> str:
     return "the grader said nothing that can be read"
 
 
+def command_of(scorer: Scorer) -> tuple[str, ...]:
+    """Return what starts a scorer's process; the limits are to follow."""
+    return (sys.executable, "-I", "-B", "-c", _START, scorer.module)
+
+
 async def grade_all(
     pairs: Iterable[Pair],
     limits: GradeLimits,
+    command: tuple[str, ...],
     *,
     graders: int | None = None,
-    command: tuple[str, ...] = CHILD,
     progress: Progress = lambda _done, _of: None,
 ) -> tuple[dict[Pair, Grade], dict[str, str]]:
-    """Grade every pair once, several at a time; return grades, and the versions of what graded.
+    """Grade every pair once, several at a time, each in a process that `command` starts (`command_of`).
+
+    Return grades, and the versions of what graded.
 
     Raises as `Grader.start` does.
     """

@@ -5,8 +5,9 @@ from dataclasses import replace
 from runner.errors import UserError
 from runner.protocol.answer import explicit_answer
 from runner.protocol.score import ScoreMethod, score_trajectory
-from runner.rescore.grader import Pair, Progress, grade_all
+from runner.rescore.grader import Progress, command_of, grade_all
 from runner.rescore.model import Grade, GradeLimits, Rescored, Rescoring, Scorer
+from runner.rescore.scorers import Pair
 from runner.state import RunState, TrajectoryState
 
 
@@ -32,7 +33,7 @@ async def rescore(
         return Rescoring(scorer, {}, None, rows, unfinished)
     chosen = limits or GradeLimits()
     pairs = {row.key: pair for row in rows if (pair := _compared(row)) is not None}
-    grades, versions = await grade_all(pairs.values(), chosen, progress=progress)
+    grades, versions = await grade_all(pairs.values(), chosen, command_of(scorer), progress=progress)
     graded = [replace(row, grade=grades[pairs[row.key]]) if row.key in pairs else row for row in rows]
     return Rescoring(scorer, versions, chosen, graded, unfinished)
 

@@ -6,9 +6,8 @@ printed beside it.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -62,8 +61,8 @@ class Figures:
     mean: float
     max_at_k: float | None = None
     by_sample: tuple[float, ...] = ()
-    terminations: Mapping[str, int] = MappingProxyType({})
-    score_methods: Mapping[str, int] = MappingProxyType({})
+    terminations: Mapping[str, int] = field(default_factory=dict)
+    score_methods: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

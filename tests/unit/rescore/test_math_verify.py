@@ -10,16 +10,17 @@ from support.runs import run_plan
 
 from runner.journal import JOURNAL_NAME, read_state
 from runner.plan import build_engine, make_plan
-from runner.rescore.grader import Pair, grade_all
+from runner.rescore.grader import command_of, grade_all
 from runner.rescore.model import Failure, Grade, GradeLimits, Scorer
 from runner.rescore.run import rescore
+from runner.rescore.scorers import Pair
 
 pytestmark = [pytest.mark.anyio, needs("math_verify")]
 LIMITS = GradeLimits(wall_s=20.0)
 
 
 async def graded(*pairs: Pair, limits: GradeLimits = LIMITS) -> list[Grade]:
-    grades, _ = await grade_all(pairs, limits, graders=1)
+    grades, _ = await grade_all(pairs, limits, command_of(Scorer.MATH_VERIFY), graders=1)
     return [grades[pair] for pair in pairs]
 
 

@@ -2,23 +2,24 @@
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
 
 import pytest
 
-from runner.rescore.child import _delimited, _graded
+from runner.rescore.child import graded
+from runner.rescore.scorers import Graded, UnreadableGoldError
+from runner.rescore.scorers.math_verify import delimited
 
 
-def swallowing(error: type[BaseException], score: float) -> Callable[[str, str], dict[str, Any]]:
+def swallowing(error: type[BaseException], score: float) -> Callable[[str, str], Graded]:
     """A grader that runs into an error, takes it for "not equal", and goes on."""
 
     def deeper() -> None:
         raise error
 
-    def grade(answer: str, gold: str) -> dict[str, Any]:
+    def grade(answer: str, gold: str) -> Graded:
         with suppress(Exception):  # as the library does
             deeper()
-        return {"score": score, "method": "fake"}
+        return Graded(score, "fake")
 
     return grade
 
@@ -27,7 +28,7 @@ def swallowing(error: type[BaseException], score: float) -> Callable[[str, str],
 def test_an_error_that_a_library_takes_for_unequal_is_told_and_is_no_zero(
     error: type[BaseException], failure: str
 ) -> None:
-    told = _graded(swallowing(error, 0.0), "1", "2")
+    told = graded(swallowing(error, 0.0), "1", "2")
 
     assert told == {"failure": failure, "detail": error.__name__}
 
@@ -36,15 +37,18 @@ def test_an_error_that_a_library_takes_for_unequal_is_told_and_is_no_zero(
 def test_what_is_equal_stays_so_and_other_errors_are_the_library_s_way(
     error: type[BaseException], score: float
 ) -> None:
-    assert _graded(swallowing(error, score), "1", "2")["score"] == score
+    assert graded(swallowing(error, score), "1", "2")["score"] == score
 
 
-@pytest.mark.parametrize(("error", "failure"), [(MemoryError, "memory"), (KeyError, "crash")])
+@pytest.mark.parametrize(
+    ("error", "failure"),
+    [(MemoryError, "memory"), (KeyError, "crash"), (UnreadableGoldError, "gold cannot be read")],
+)
 def test_an_error_that_comes_through_is_told(error: type[BaseException], failure: str) -> None:
-    def grade(answer: str, gold: str) -> dict[str, Any]:
+    def grade(answer: str, gold: str) -> Graded:
         raise error("it was so")
 
-    assert _graded(grade, "1", "2")["failure"] == failure
+    assert graded(grade, "1", "2")["failure"] == failure
 
 
 @pytest.mark.parametrize(
@@ -52,4 +56,4 @@ def test_an_error_that_comes_through_is_told(error: type[BaseException], failure
     [("2\\sqrt{3}", "$2\\sqrt{3}$"), ("$3$", "$3$"), ("\\boxed{7}", "\\boxed{7}"), ("\\(x\\)", "\\(x\\)")],
 )
 def test_an_answer_is_read_as_mathematics_once(text: str, read: str) -> None:
-    assert _delimited(text) == read
+    assert delimited(text) == read

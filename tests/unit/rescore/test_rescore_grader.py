@@ -8,8 +8,9 @@ import anyio
 import pytest
 
 from runner.errors import InfrastructureError, UserError
-from runner.rescore.grader import Grader, Pair, grade_all
+from runner.rescore.grader import Grader, grade_all
 from runner.rescore.model import Failure, GradeLimits
+from runner.rescore.scorers import Pair
 
 pytestmark = pytest.mark.anyio
 LIMITS = GradeLimits(wall_s=1.0, memory_bytes=1 << 30, start_s=30.0)
@@ -40,7 +41,7 @@ def command(script: str) -> tuple[str, ...]:
 
 
 async def graded(*pairs: Pair, script: str = FAKE, graders: int = 1) -> dict[Pair, tuple[object, object]]:
-    grades, _ = await grade_all(pairs, LIMITS, graders=graders, command=command(script))
+    grades, _ = await grade_all(pairs, LIMITS, command(script), graders=graders)
     return {pair: (grade.score, grade.failure) for pair, grade in grades.items()}
 
 
@@ -62,7 +63,7 @@ async def test_a_grader_that_dies_or_talks_nonsense_is_an_error_and_no_zero(answ
 
 
 async def test_how_a_grader_died_is_told() -> None:
-    grades, _ = await grade_all([("killed", "1")], LIMITS, command=command(FAKE))
+    grades, _ = await grade_all([("killed", "1")], LIMITS, command(FAKE))
 
     assert grades["killed", "1"].detail == "the grader was killed by signal 9"
 
@@ -99,7 +100,7 @@ async def test_equal_pairs_are_graded_once_by_several_graders_and_progress_is_to
     seen: list[tuple[int, int]] = []
     pairs = [("1", "1"), ("2", "1")] * 20
     grades, versions = await grade_all(
-        pairs, LIMITS, graders=2, command=command(FAKE), progress=lambda done, of: seen.append((done, of))
+        pairs, LIMITS, command(FAKE), graders=2, progress=lambda done, of: seen.append((done, of))
     )
 
     assert set(grades) == {("1", "1"), ("2", "1")}

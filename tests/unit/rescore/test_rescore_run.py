@@ -17,9 +17,10 @@ from runner.journal import JOURNAL_NAME, JournalFacts, read_run
 from runner.protocol.score import Termination
 from runner.rescore import run as rescore_run
 from runner.rescore.files import read_scores, scores_by_name, scores_path, write_scores
-from runner.rescore.grader import Pair, Progress
+from runner.rescore.grader import Progress
 from runner.rescore.model import Failure, Grade, GradeLimits, Rescoring, Scorer, failed
 from runner.rescore.run import rescore
+from runner.rescore.scorers import Pair
 from runner.results.check import check_run
 from runner.state import RunState
 
@@ -40,9 +41,10 @@ def symbolic(monkeypatch: pytest.MonkeyPatch) -> list[Pair]:
     asked: list[Pair] = []
 
     async def grade_all(
-        pairs: "list[Pair]", limits: GradeLimits, *, progress: Progress
+        pairs: "list[Pair]", limits: GradeLimits, command: tuple[str, ...], *, progress: Progress
     ) -> tuple[dict[Pair, Grade], dict[str, str]]:
         del limits, progress
+        assert command[-1] == Scorer.MATH_VERIFY.module
         asked.extend(pairs)
         return {
             pair: failed(Failure.TIMEOUT, "more than 1 s")
