@@ -20,6 +20,9 @@ from runner.groups import first_error_only
 
 SAMPLE_INTERVAL_S = 10.0
 """A run takes minutes to hours, and what a sample shows changes with turns, which take seconds."""
+SAMPLE_INTERVAL_AN_ENGINE_S = 0.1
+"""From a hundred engines on samples are further apart: they are half a kilobyte an engine, and those of a
+thousand, every ten seconds, would be the larger part of a journal."""
 SAMPLE_TIMEOUT_S = 10.0
 """Engines bound their own answer; this holds if one does not. A sample that takes longer is left out."""
 LAST_SAMPLE_TIMEOUT_S = 2.0
@@ -80,9 +83,10 @@ class _EngineLog:
     async def follow_use(self) -> None:
         """Write a sample at once, then one every `SAMPLE_INTERVAL_S`."""
         while True:
+            engines = 0
             with anyio.move_on_after(SAMPLE_TIMEOUT_S):
-                await self._sample()
-            await anyio.sleep(SAMPLE_INTERVAL_S)
+                engines = await self._sample()
+            await anyio.sleep(max(SAMPLE_INTERVAL_S, engines * SAMPLE_INTERVAL_AN_ENGINE_S))
 
     async def end(self) -> None:
         """Write what is left and a last sample; shielded, since a stopped run has results too."""
@@ -99,18 +103,22 @@ class _EngineLog:
         while self._reports:
             self._emit(report_event(self._reports.popleft()))
 
-    async def _sample(self) -> None:
+    async def _sample(self) -> int:
+        """Write a sample; return of how many engines."""
         snapshot = await self._engine.snapshot()
-        if snapshot is not None:
-            # First what led to the states that the sample shows.
-            self._write_reports()
-            self._emit(sample_event(snapshot))
+        if snapshot is None:
+            return 0
+        # First what led to the states that the sample shows.
+        self._write_reports()
+        self._emit(sample_event(snapshot))
+        return len(snapshot.replicas)
 
 
 def report_event(report: ReplicaReport) -> EngineUp | EngineDown:
     """Return a replica's report as it stands in the journal."""
     if isinstance(report, ReplicaUp):
-        return EngineUp(name=report.name, start_s=round(report.start_s, 6), starts=report.starts)
+        took_s = round(report.start_s, 6)
+        return EngineUp(name=report.name, start_s=took_s, starts=report.starts, node=report.node)
     return EngineDown(
         name=report.name,
         cause=_ends_of(report.cause),

@@ -105,6 +105,8 @@ class EngineState:
     name: str
     state: ReplicaState | None = None
     """None where nobody tells (a server, a script)."""
+    node: str | None = None
+    """Of a cluster, the newest that it was on; what it did before on another counts for this one."""
     restarts: int = 0
     losses: int = 0
     last_losses: deque[EngineLoss] = field(default_factory=lambda: deque(maxlen=LOSSES_KEPT))
@@ -145,6 +147,7 @@ class EngineState:
     def up(self, event: EngineUp) -> None:
         """It serves."""
         self.state = ReplicaState.SERVING
+        self.node = event.node
         if event.starts == 1:
             return
         self.restarts += 1
@@ -164,7 +167,7 @@ class EngineState:
             self._before_run_s = max(record.serving_s - since_begin_s, 0.0)
         elif record.starts != self.sample.starts:
             self._restart_counters()
-        self.sample, self.state = record, record.state
+        self.sample, self.state, self.node = record, record.state, record.node
         stats = record.stats
         if stats is None:
             return
@@ -186,10 +189,20 @@ class EngineState:
 
 
 @dataclass
+class NodeState:
+    """One node of a cluster: what its engines produced while they were there, and how often one was lost."""
+
+    produced: TurnSums = field(default_factory=TurnSums)
+    losses: int = 0
+
+
+@dataclass
 class EnginesState:
     """All engines of a run by name, in the order in which they were first heard of."""
 
     by_name: dict[str, EngineState] = field(default_factory=dict)
+    by_node: dict[str, NodeState] = field(default_factory=dict)
+    """Empty where engines are on one machine. An engine that moved counts where it was."""
     queued: int | None = None
     """Turns that waited for a place when the newest sample was taken."""
     largest_queue: int | None = None
@@ -207,14 +220,22 @@ class EnginesState:
 
     def count(self, turn: TurnDone) -> None:
         """Count a turn for the engine that generated it."""
-        self._engine(turn.engine).produced.add(turn)
+        engine = self._engine(turn.engine)
+        engine.produced.add(turn)
+        if engine.node is not None:
+            self._node(engine.node).produced.add(turn)
 
     def apply(self, event: EngineEvent) -> None:
         """Take in what engines tell; any name may come first by any of these."""
         if isinstance(event, EngineUp):
             self._engine(event.name).up(event)
+            if event.node is not None:
+                self._node(event.node)
         elif isinstance(event, EngineDown):
-            self._engine(event.name).down(event)
+            engine = self._engine(event.name)
+            engine.down(event)
+            if engine.node is not None:
+                self._node(engine.node).losses += 1
         else:
             self._sample(event)
 
@@ -227,6 +248,17 @@ class EnginesState:
         self.largest_queue = largest(self.largest_queue, event.queued)
         for record in event.engines:
             self._engine(record.name).used(record, event.at - self._begun_at)
+
+    def on_node(self, name: str) -> list[EngineState]:
+        """Return the engines that serve on a node."""
+        return [
+            one
+            for one in self.by_name.values()
+            if one.node == name and one.state in {None, ReplicaState.SERVING}
+        ]
+
+    def _node(self, name: str) -> NodeState:
+        return self.by_node.setdefault(name, NodeState())
 
     def _engine(self, name: str) -> EngineState:
         return self.by_name.setdefault(name, EngineState(name))

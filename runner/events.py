@@ -348,6 +348,8 @@ class EngineUp(Event):
     name: UntrustedText
     start_s: float
     starts: int
+    node: UntrustedText | None = None
+    """Of a Ray cluster; None where the engines are on one machine, or nobody tells."""
 
 
 class EngineDown(Event):
@@ -392,6 +394,7 @@ class EngineUseRecord(BaseModel):
     batch_s: float
     starts: int
     stats: EngineStatsRecord | None = None
+    node: UntrustedText | None = None
 
 
 class EngineSample(Event):

@@ -26,13 +26,14 @@ _HARMLESS_SETTINGS = (
 _HARMLESS_ENGINE = (
     *("engines", "fit", "base_urls", "source", "trajectories", "gpu_fraction", "gpu_memory_utilization"),
     *("max_num_seqs", "cpu_kv_cache_gib", "start_timeout_s", "generation_timeout_s", "starts"),
-    *("engine_seeds", "devices", "kv_cache_tokens", "versions.python", "versions.ray"),
+    *("engine_seeds", "devices", "kv_cache_tokens", "nodes", "versions.python", "versions.ray"),
 )
 """Of what an engine tells of itself. A trajectory's turns have seeds of their own; a script has its hash."""
 _HARMLESS_SANDBOX = frozenset(
     {
         *("image", "image_id", "policy", "engine_version", "api_version", "cgroup_version", "kernel"),
         "security_options",
+        "nodes",
     }
 )
 """An image is its contents, a policy its digest; image ids differ from build to build."""

@@ -14,9 +14,10 @@ from runner.datasets import Dataset, load_dataset
 from runner.engines.base import Engine, Sampling
 from runner.engines.openai import OpenAIEngine, OpenAISettings
 from runner.engines.scripted import Script, ScriptedEngine
+from runner.engines.scripted_cluster import ScriptedClusterEngine
 from runner.engines.vllm.checkpoint import Checkpoint
 from runner.engines.vllm.engine import VllmEngine
-from runner.engines.vllm.here import fit_here
+from runner.engines.vllm.here import chosen, fit_here, is_on_cluster
 from runner.engines.vllm.settings import VllmSettings
 from runner.engines.vllm.wire import Device
 from runner.errors import UserError
@@ -309,7 +310,8 @@ def build_engine(plan: Plan, *, log_dir: Path | None = None) -> Engine:
         commit = None if plan.artifacts is None else plan.artifacts.revision
         fit = fit_here(wanted, plan.overrides, checkpoint=fetched) if settings.fit else None
         checkpoint = None if fetched is None else Checkpoint(fetched, commit)
-        return VllmEngine(wanted, fit=fit, checkpoint=checkpoint, log_dir=log_dir)
+        fixed = chosen(plan.overrides) if settings.fit else None
+        return VllmEngine(wanted, fit=fit, fixed=fixed, checkpoint=checkpoint, log_dir=log_dir)
     path = resolve_path(settings.script, plan.profile_path)
     engine = ScriptedEngine(
         Script.read(path),
@@ -319,4 +321,4 @@ def build_engine(plan: Plan, *, log_dir: Path | None = None) -> Engine:
         source=path.name,
     )
     engine.require([job.key for job in plan.jobs])
-    return engine
+    return ScriptedClusterEngine(engine) if is_on_cluster() else engine

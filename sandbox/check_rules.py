@@ -18,7 +18,6 @@ STANDARD_DEVICES = frozenset(
     f"/dev/{name}"
     for name in ("null", "zero", "full", "random", "urandom", "tty", "pts/ptmx", "ptmx", "console")
 )
-STANDARD_STREAMS = 3
 # A kernel without 32-bit calls kills who tries one.
 NO_32_BIT = REFUSALS | {"SIGSEGV", "SIGILL", "SIGSYS"}
 # What a file system's own records may take of a quota.

@@ -144,7 +144,7 @@ def translated(what: str, function: Callable[[], T], *, creating: bool = False) 
         return function()
     except ImageNotFound as error:
         raise SandboxPrerequisiteError(
-            f"the sandbox image is gone: {error.explanation}", remedy="docker compose build sandbox"
+            f"the sandbox image is gone: {error.explanation}", remedy="`recount sandbox build`"
         ) from error
     except APIError as error:
         if creating and error.status_code == http.client.BAD_REQUEST:

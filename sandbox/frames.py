@@ -18,7 +18,6 @@ AGENT_PROTOCOL = 1
 AGENT_LABEL = "recount.agent"
 
 MAX_SCRIPT_BYTES = 16 << 20
-MAX_CAPTURE_BYTES = 16 << 20
 # Anything but captured output is small.
 MAX_SMALL_PAYLOAD_BYTES = 8 << 10
 # Two per cgroup file, one of each other kind, and room.

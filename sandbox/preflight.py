@@ -22,7 +22,7 @@ from sandbox.frames import AGENT_LABEL, AGENT_PROTOCOL
 from sandbox.policy import Policy
 
 DEFAULT_URL = "unix:///var/run/docker.sock"
-BUILD_REMEDY = "docker compose build sandbox"
+BUILD_REMEDY = "`recount sandbox build`, or in a checkout `docker compose build sandbox`"
 CONNECT_TIMEOUT_S = 10.0
 CONNECTION_POOL = 64
 # SHA-256 over the image's packages, written at its build: images built twice differ in digest, not in this.

@@ -86,7 +86,7 @@ def load_checkpoint(directory: Path) -> Loaded:
     except ImportError as error:
         raise UserError(
             f"--load needs {error.name or 'transformers'}, which is not installed",
-            remedy="use the GPU image, or: pip install 'recount[gpu]'",
+            remedy="use the GPU image, or: pip install '.[gpu]' where Recount's source is",
         ) from error
     try:
         model, info = _load(transformers, directory)

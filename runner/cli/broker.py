@@ -11,7 +11,15 @@ from runner.groups import first_error_only
 from sandbox.policy import bundled_policies, load_policy
 from sandbox.serve import serve
 
-EPILOG = """Whoever may use the socket may have commands run under the policy, and nothing else: image,
+EPILOG = """Examples:
+
+  recount broker --socket /run/recount/broker.sock --policy report
+
+  recount eval demo --broker /run/recount/broker.sock
+
+  recount broker --policy demo --idle-exit 5     ends five seconds after its last run
+
+Whoever may use the socket may have commands run under the policy, and nothing else: image, \
 mounts, limits and security are the policy's. Give a run access with `--broker PATH` (or RECOUNT_BROKER).
 
 Ends in order at SIGTERM and SIGINT: leases are closed, and nothing of theirs is left on the engine."""

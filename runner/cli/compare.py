@@ -9,6 +9,7 @@ import typer
 from runner import __version__
 from runner.atomic import write_text
 from runner.clean import clean_text
+from runner.cli.completion import complete_run
 from runner.cli.output import line, out
 from runner.cli.runs import run_directory
 from runner.compare.model import RECORDED
@@ -29,7 +30,10 @@ VERSION = 1
 
 
 def compare(
-    runs: Annotated[list[str], typer.Argument(metavar="RUN RUN...", help="Directories or ids of runs.")],
+    runs: Annotated[
+        list[str],
+        typer.Argument(metavar="RUN RUN...", help="Directories or ids of runs.", autocompletion=complete_run),
+    ],
     scorer: Annotated[
         Scorer | None, typer.Option(help="Compare by these scores (see `recount report`), not the recorded.")
     ] = None,

@@ -20,8 +20,32 @@ from runner.run import new_run_id
 from sandbox import BrokerSandbox, DockerSandbox, HostSandbox, Sandbox
 from sandbox.policy import load_policy
 
+EPILOG_FUNCTIONS = """Examples:
+
+  recount conformance functions function_vectors.jsonl
+
+A line: {"function": "parse_action", "args": ["..."], "expected": null}
+
+Exit codes: 0 all agree, 1 one differs, 2 the file cannot be read."""
+EPILOG_TRAJECTORIES = """Examples:
+
+  recount conformance trajectories trajectories.jsonl
+
+  recount conformance trajectories trajectories.jsonl --protocol pack.json --policy report
+
+Their commands run in sandboxes, or with --sandbox host and --i-trust-these-commands on this machine.
+
+Exit codes: 0 all agree, 1 one differs, 2 a file cannot be read."""
+EPILOG = """Examples:
+
+  recount conformance functions function_vectors.jsonl
+
+  recount conformance trajectories trajectories.jsonl --protocol pack.json"""
+
 app = typer.Typer(
-    help="Check the protocol against golden vectors; exit code 1 if one differs.", no_args_is_help=True
+    help="Check the protocol against golden vectors; exit code 1 if one differs.",
+    epilog=EPILOG,
+    no_args_is_help=True,
 )
 
 
@@ -32,7 +56,7 @@ class SandboxKind(str, Enum):
     HOST = "host"
 
 
-@app.command("functions")
+@app.command("functions", epilog=EPILOG_FUNCTIONS)
 def functions(
     file: Annotated[Path, typer.Argument(help="JSON lines of {function, args, expected}.")],
 ) -> None:
@@ -40,7 +64,7 @@ def functions(
     _finish(check_functions(file))
 
 
-@app.command("trajectories")
+@app.command("trajectories", epilog=EPILOG_TRAJECTORIES)
 def trajectories(
     file: Annotated[Path, typer.Argument(help="JSON lines of whole trajectories.")],
     protocol: Annotated[

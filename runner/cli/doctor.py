@@ -13,6 +13,7 @@ from rich.text import Text
 
 from runner.artifacts.settings import FetchSettings
 from runner.clean import clean_text
+from runner.cli.completion import complete_profile
 from runner.cli.fetch import DataOption, ManifestOption, ModelsOption, manifest_of_run
 from runner.cli.output import line, out
 from runner.doctor import Question, Report, State, examine
@@ -45,7 +46,10 @@ def doctor(  # noqa: PLR0913, PLR0917 - typer reads options from parameters
     profile: Annotated[
         str,
         typer.Argument(
-            metavar="[PROFILE]", envvar="RECOUNT_PROFILE", help="demo, cpu, interval25, final4, or a file."
+            metavar="[PROFILE]",
+            envvar="RECOUNT_PROFILE",
+            help="demo, cpu, interval25, final4, or a file.",
+            autocompletion=complete_profile,
         ),
     ] = DEFAULT_PROFILE,
     model: Annotated[

@@ -13,14 +13,17 @@ from rich.table import Table
 from rich.text import Text
 
 from runner.clean import clean_text
+from runner.cli.completion import complete_policy, complete_profile, complete_run
 from runner.cli.doctor import MODEL_VARIABLE, VLLM, ask_about, model_of_environment
 from runner.cli.fetch import DataOption, ManifestOption, ModelsOption
 from runner.cli.output import line, log_of_no_run, out
 from runner.cli.preparation import Fetching, Preparation, gather, plan_of
 from runner.cli.resuming import Asked, asked_again, find_resumable, find_unfinished, offer_lines, was_lenient
+from runner.cluster.choice import sandbox_of_run, use_cluster
 from runner.doctor import Question
 from runner.engines.base import Engine
 from runner.engines.vllm.engine import VllmEngine
+from runner.engines.vllm.ray_runtime import leave_if_ray_hangs
 from runner.errors import ExitCode, UserError
 from runner.journal import read_journal
 from runner.oversight import Oversight, doctor_of
@@ -52,7 +55,7 @@ EPILOG = """Examples:
 
 What a published profile needs is fetched first, each file checked by its hash: recount fetch --help.
 
-Exit codes: 0 complete, 1 it differs from what is published (with --fail-if-differs), 2 bad input, 3 our
+Exit codes: 0 complete, 1 it differs from what is published (with --fail-if-differs), 2 bad input, 3 our \
 infrastructure failed, 4 unfinished trajectories, 130 stopped."""
 
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
@@ -60,7 +63,12 @@ _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 def evaluate(  # noqa: PLR0913, PLR0917 - typer reads options from parameters
     profile: Annotated[
-        str | None, typer.Argument(metavar="PROFILE", help="demo, cpu, interval25, final4, or a TOML file.")
+        str | None,
+        typer.Argument(
+            metavar="PROFILE",
+            help="demo, cpu, interval25, final4, or a TOML file.",
+            autocompletion=complete_profile,
+        ),
     ] = None,
     limit: Annotated[
         int | None, typer.Option(min=1, help="Only the first N problems of each data set.")
@@ -99,12 +107,21 @@ def evaluate(  # noqa: PLR0913, PLR0917 - typer reads options from parameters
     ] = None,
     tools: Annotated[int | None, typer.Option(min=1, help="Commands at once.")] = None,
     policy: Annotated[
-        str | None, typer.Option(help="The sandbox policy, by name or file, without a broker.")
+        str | None,
+        typer.Option(
+            help="The sandbox policy, by name or file, without a broker.", autocompletion=complete_policy
+        ),
     ] = None,
     broker: Annotated[
         Path | None,
         typer.Option(
             envvar="RECOUNT_BROKER", help="Socket of a sandbox broker; else the engine is used directly."
+        ),
+    ] = None,
+    ray_address: Annotated[
+        str | None,
+        typer.Option(
+            envvar="RAY_ADDRESS", metavar="HOST:PORT", help="Use this Ray cluster's engines and sandboxes."
         ),
     ] = None,
     results_dir: Annotated[
@@ -120,7 +137,12 @@ def evaluate(  # noqa: PLR0913, PLR0917 - typer reads options from parameters
         ),
     ] = Ui.AUTO,
     resume: Annotated[
-        str | None, typer.Option(metavar="RUN", help="Go on with a run that stopped: its id or directory.")
+        str | None,
+        typer.Option(
+            metavar="RUN",
+            help="Go on with a run that stopped: its id or directory.",
+            autocompletion=complete_run,
+        ),
     ] = None,
     fail_if_differs: Annotated[
         bool,
@@ -149,6 +171,7 @@ def evaluate(  # noqa: PLR0913, PLR0917 - typer reads options from parameters
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and touch nothing.")] = False,
 ) -> None:
     """Evaluate PROFILE: solve its problems, score them, and write results/RUN/."""
+    use_cluster(ray_address)
     overrides: dict[str, Any] = {
         "samples": samples,
         "limits.max_turns": max_turns,
@@ -197,7 +220,9 @@ def evaluate(  # noqa: PLR0913, PLR0917 - typer reads options from parameters
         outcome = _run(asked, question, fetching, resumption, ui, run_id, examines=doctor)
     line(f"results in {outcome.run_dir}")
     differs = fail_if_differs and outcome.exit_code is ExitCode.OK and outcome.differs
-    raise typer.Exit(ExitCode.CHECK_FAILED if differs else outcome.exit_code)
+    code = ExitCode.CHECK_FAILED if differs else outcome.exit_code
+    leave_if_ray_hangs(code)
+    raise typer.Exit(code)
 
 
 def _resumption(resume: str, results_dir: Path, run_id: str | None) -> AbstractContextManager[Resumption]:
@@ -216,7 +241,8 @@ def _what_is_asked(given: Asked, resumption: Resumption | None, run_id: str | No
         return asked_again(resumption.started, given)
     if not given.profile:
         raise UserError(
-            "which profile?", remedy=f"name one of {', '.join(bundled_profiles())}, or a TOML file"
+            "which profile?",
+            remedy=f"name one of {', '.join(bundled_profiles())} (see recount profiles), or a TOML file",
         )
     return given
 
@@ -272,11 +298,12 @@ def _run(
         )
 
         async def run() -> RunOutcome:
-            sandbox: Sandbox = (
+            here: Sandbox = (
                 DockerSandbox(question.policy, run_id=name)
                 if question.broker is None
                 else BrokerSandbox(question.broker, name)
             )
+            sandbox = sandbox_of_run(here, name, display.note)
             return await run_prepared(
                 preparation,
                 WatchedSandbox(sandbox, display.note_command),

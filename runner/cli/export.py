@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from runner.clean import clean_text
+from runner.cli.completion import complete_run
 from runner.cli.output import line
 from runner.cli.runs import run_directory
 from runner.errors import UserError
@@ -57,7 +58,10 @@ _SUFFIXES = {
 
 
 def export(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A run's directory or id.")],
+    run: Annotated[
+        str,
+        typer.Argument(metavar="RUN", help="A run's directory or id.", autocompletion=complete_run),
+    ],
     form: Annotated[ExportFormat, typer.Option("--format", help="The form.")],
     out: Annotated[
         Path | None,

@@ -11,6 +11,7 @@ from runner.artifacts.errors import AGAIN
 from runner.artifacts.fetch import ALL_GROUPS
 from runner.artifacts.settings import FetchSettings
 from runner.clean import clean_text
+from runner.cli.completion import complete_profile
 from runner.cli.fetch_views import fetch_listener
 from runner.cli.output import line, out
 from runner.errors import ExitCode, InterruptedRunError, UserError
@@ -25,10 +26,10 @@ EPILOG = """Examples:
 
   recount fetch final4 --from /mnt/brought
 
-Environment: HF_TOKEN, HF_ENDPOINT, HF_HUB_OFFLINE, HF_HOME and the proxies' variables are honoured;
+Environment: HF_TOKEN, HF_ENDPOINT, HF_HUB_OFFLINE, HF_HOME and the proxies' variables are honoured; \
 RECOUNT_GITHUB_RAW names a mirror of raw.githubusercontent.com.
 
-Exit codes: 0 all is here and right, 2 something you can mend, 3 network or server, 130 stopped. Stopped or
+Exit codes: 0 all is here and right, 2 something you can mend, 3 network or server, 130 stopped. Stopped or \
 failed at any moment, the same command goes on where it was."""
 
 ManifestOption = Annotated[
@@ -44,7 +45,14 @@ DataOption = Annotated[
 
 
 def fetch_command(
-    profile: Annotated[str, typer.Argument(metavar="PROFILE", help="interval25, final4, or a TOML file.")],
+    profile: Annotated[
+        str,
+        typer.Argument(
+            metavar="PROFILE",
+            help="interval25, final4, or a TOML file.",
+            autocompletion=complete_profile,
+        ),
+    ],
     source: Annotated[
         Path | None,
         typer.Option("--from", metavar="DIR", help="Take the files from here; no network is used."),

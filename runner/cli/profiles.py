@@ -7,6 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from runner.clean import clean_text
+from runner.cli.completion import complete_profile
 from runner.cli.output import line, out
 from runner.profile import Profile, load_profile
 from runner.resources import bundled_profiles
@@ -26,7 +27,11 @@ _ELLIPSIS_CHARS = 16
 def profiles(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[PROFILE]...", help="Names or TOML files; else all bundled."),
+        typer.Argument(
+            metavar="[PROFILE]...",
+            help="Names or TOML files; else all bundled.",
+            autocompletion=complete_profile,
+        ),
     ] = None,
     differing: Annotated[
         bool, typer.Option("--differing", help="Only settings in which they are not all alike.")

@@ -8,6 +8,7 @@ import typer
 from rich.text import Text
 
 from runner.clean import clean_text
+from runner.cli.completion import complete_run
 from runner.cli.output import line, out
 from runner.cli.runs import run_directory
 from runner.errors import ExitCode, UserError
@@ -26,12 +27,15 @@ EPILOG = """Examples:
 
 The journal and the results of the run stay as they are; scores go to scores/SCORER.json beside them.
 
-Exit codes: 0, 2 no such run, or a scorer that is not installed, 3 a scorer failed on some answer: those have
-no score by it, and are listed."""
+Exit codes: 0, 2 no such run, or a scorer that is not installed, 3 a scorer failed on some answer: those \
+have no score by it, and are listed."""
 
 
 def report(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A run's directory or id.")],
+    run: Annotated[
+        str,
+        typer.Argument(metavar="RUN", help="A run's directory or id.", autocompletion=complete_run),
+    ],
     scorers: Annotated[
         list[Scorer] | None, typer.Option("--scorer", help="Score all answers again (repeatable).")
     ] = None,

@@ -16,6 +16,8 @@ import typer
 from rich.text import Text
 
 from runner.clean import clean_text
+from runner.cli import sandbox_build
+from runner.cli.completion import complete_policy
 from runner.cli.output import err, line, out
 from runner.cli.sandbox_views import (
     attacks_table,
@@ -38,8 +40,60 @@ from sandbox.policy import GIB, MIB, bundled_policies, load_policy
 from sandbox.preflight import connect
 from sandbox.reaper import sweep
 
+EPILOG = """Examples:
+
+  recount sandbox run 'id; python3 -c "print(2**100)"'
+
+  recount sandbox check                  every control, tried in real containers
+
+  recount sandbox policy report          every setting and its SHA-256
+
+The image is built once: `recount sandbox build`."""
+EPILOG_POLICY = """Examples:
+
+  recount sandbox policy
+
+  recount sandbox policy report --json
+
+  recount sandbox policy my-policy.toml"""
+EPILOG_CHECK = """Examples:
+
+  recount sandbox check
+
+  recount sandbox check --policy report --runtime runsc
+
+Exit codes: 0 all hold, 1 one does not or could not be asked, 2 no engine, image or policy."""
+EPILOG_ATTACK = """Examples:
+
+  recount sandbox attack attacks.jsonl
+
+  recount sandbox attack attacks.jsonl --only fork-bomb --json outcomes.json
+
+A line: {"id": "fork-bomb", "command": ":(){ :|:& };:", "expect": "limit"}
+
+Exit codes: 0 no breach, 1 a breach, 2 the file, the engine or the policy."""
+EPILOG_RUN = """Examples:
+
+  recount sandbox run 'id; ls /sys/class/net'
+
+  recount sandbox run 'python3 -c "import sympy; print(sympy.factorint(2**67 - 1))"' --timeout 20
+
+  recount sandbox run 'curl example.org' --policy report"""
+EPILOG_SHELL = """Examples:
+
+  recount sandbox shell
+
+  printf 'echo a > f\\ncat f\\n' | recount sandbox shell --policy report"""
+EPILOG_CLEAN = """Examples:
+
+  recount sandbox clean
+
+  recount sandbox clean --run demo-20261202-101500-3f9a"""
+
 app = typer.Typer(
-    help="Look at the sandbox's lock-down, check it, attack it, try commands in it.", no_args_is_help=True
+    help="Look at the sandbox's lock-down, check it, attack it, try commands in it.",
+    epilog=EPILOG,
+    no_args_is_help=True,
 )
 
 DEFAULT_POLICY = "demo"
@@ -49,16 +103,27 @@ PROMPT = "sandbox> "
 PROBE_TIMEOUT_S = 10.0
 
 PolicyName = Annotated[
-    str, typer.Option("--policy", help="A bundled policy's name (demo, report) or a TOML file.")
+    str,
+    typer.Option(
+        "--policy",
+        help="A bundled policy's name (demo, report) or a TOML file.",
+        autocompletion=complete_policy,
+    ),
 ]
 Runtime = Annotated[
     str | None, typer.Option("--runtime", help="Override the policy's runtime, e.g. runsc (gVisor).")
 ]
 
 
-@app.command("policy")
+app.command("build", epilog=sandbox_build.EPILOG)(sandbox_build.build)
+
+
+@app.command("policy", epilog=EPILOG_POLICY)
 def policy_command(
-    name: Annotated[str, typer.Argument(help="A bundled policy's name or a TOML file.")] = DEFAULT_POLICY,
+    name: Annotated[
+        str,
+        typer.Argument(help="A bundled policy's name or a TOML file.", autocompletion=complete_policy),
+    ] = DEFAULT_POLICY,
     as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
 ) -> None:
     """Show a whole policy, its SHA-256, and what it admits on this host."""
@@ -83,7 +148,7 @@ def policy_command(
     line(f"bundled policies: {', '.join(bundled_policies())}")
 
 
-@app.command("check")
+@app.command("check", epilog=EPILOG_CHECK)
 def check(
     policy: PolicyName = DEFAULT_POLICY,
     runtime: Runtime = None,
@@ -100,7 +165,7 @@ def check(
     raise typer.Exit(ExitCode.CHECK_FAILED if failed else ExitCode.OK)
 
 
-@app.command("attack")
+@app.command("attack", epilog=EPILOG_ATTACK)
 def attack(
     file: Annotated[Path, typer.Argument(help="JSON lines of {id, command, expect}.")],
     policy: PolicyName = DEFAULT_POLICY,
@@ -131,7 +196,7 @@ def attack(
     raise typer.Exit(ExitCode.CHECK_FAILED if counts[Verdict.BREACH] else ExitCode.OK)
 
 
-@app.command("run")
+@app.command("run", epilog=EPILOG_RUN)
 def run(
     command: Annotated[str, typer.Argument(help="What bash runs in a fresh workspace.")],
     policy: PolicyName = DEFAULT_POLICY,
@@ -150,7 +215,7 @@ def run(
     raise typer.Exit(shell_code(result))
 
 
-@app.command("shell")
+@app.command("shell", epilog=EPILOG_SHELL)
 def shell(
     policy: PolicyName = DEFAULT_POLICY,
     runtime: Runtime = None,
@@ -162,7 +227,7 @@ def shell(
     anyio.run(_shell, _policy(policy, runtime), timeout_s)
 
 
-@app.command("clean")
+@app.command("clean", epilog=EPILOG_CLEAN)
 def clean(
     run_id: Annotated[
         str | None, typer.Option("--run", help="Remove everything of this run, however young.")

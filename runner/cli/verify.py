@@ -11,23 +11,61 @@ from runner.artifacts import Manifest, Store, VerifyReport, verify_artifacts, ve
 from runner.artifacts.load import Loaded, available_bytes, check_memory, load_checkpoint
 from runner.artifacts.progress import FetchListener
 from runner.clean import clean_text
+from runner.cli.completion import complete_run
 from runner.cli.fetch import DataOption, ManifestOption, ModelsOption, required_manifest
 from runner.cli.fetch_views import fetch_listener
 from runner.cli.output import line, out
-from runner.errors import ExitCode, InterruptedRunError, UserError
+from runner.cli.runs import run_directory
+from runner.errors import ExitCode, InterruptedRunError
 from runner.journal import JOURNAL_NAME
+from runner.paths import is_file
 from runner.results.bundle import check_bundle
 from runner.results.check import check_run
 from runner.signals import watch_signals
 
+EPILOG = """Examples:
+
+  recount verify run results/final4-20261202-101500-3f9a       every number derived again from its journal
+
+  recount verify artifacts                                      every fetched file hashed again
+
+  recount verify checkpoint models/mine                         a checkpoint, wherever it came from
+
+Exit codes: 0 all of it holds, 1 something differs and is named, 2 it is not there."""
+EPILOG_ARTIFACTS = """Examples:
+
+  recount verify artifacts
+
+  recount verify artifacts --profile interval25 --models /srv/models
+
+Exit codes: 0 all is as published, 1 a file differs, 2 something is missing: recount fetch PROFILE."""
+EPILOG_CHECKPOINT = """Examples:
+
+  recount verify checkpoint models/zz1358m--Qwen3.5-4B-MATH-ReAct-Agentic-ESOpt
+
+  recount verify checkpoint DIR --load       takes about 10 GiB of memory, and no GPU
+
+Exit codes: 0 it is the published one, 1 it differs, 2 no such directory."""
+EPILOG_RUN = """Examples:
+
+  recount verify run results/final4-20261202-101500-3f9a
+
+  recount export final4-20261202-101500-3f9a --format bundle
+
+  recount verify run results/final4-20261202-101500-3f9a.bundle.zip
+
+Exit codes: 0 the run holds, 1 something differs and is named, 2 no such run."""
+
 app = typer.Typer(
-    help="Verify what lies on this disk; exit code 1 if anything differs.", no_args_is_help=True
+    help="Verify what lies on this disk; exit code 1 if anything differs.",
+    epilog=EPILOG,
+    no_args_is_help=True,
 )
 
 ProfileOption = Annotated[str, typer.Option(help="The profile whose files these are.")]
 
 
-@app.command("artifacts")
+@app.command("artifacts", epilog=EPILOG_ARTIFACTS)
 def artifacts(
     profile: ProfileOption = "final4",
     models: ModelsOption = Path("models"),
@@ -41,7 +79,7 @@ def artifacts(
     _finish(_print(report))
 
 
-@app.command("checkpoint")
+@app.command("checkpoint", epilog=EPILOG_CHECKPOINT)
 def checkpoint(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="The checkpoint's directory.")],
     load: Annotated[
@@ -60,22 +98,25 @@ def checkpoint(
     _finish(holds)
 
 
-@app.command("run")
+@app.command("run", epilog=EPILOG_RUN)
 def run(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's directory, or a bundle of it.")],
+    run: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN", help="A run's directory or id, or a bundle of it.", autocompletion=complete_run
+        ),
+    ],
+    results_dir: Annotated[
+        Path, typer.Option("--out", envvar="RECOUNT_RESULTS", help="Where run directories are.")
+    ] = Path("results"),
 ) -> None:
     """Derive everything of a run from its journal once more, and name what does not agree.
 
     Needs no network, and for a bundle nothing but the bundle.
     """
-    if run.is_dir():
-        if not (run / JOURNAL_NAME).is_file():
-            raise UserError(f"{run} has no {JOURNAL_NAME}", remedy="name a run's directory: results/RUN")
-        report = check_run(run)
-    elif run.is_file():
-        report = check_bundle(run)
-    else:
-        raise UserError(f"no run {run}", remedy="name a run's directory, or a bundle of it")
+    bundle = Path(run)
+    is_bundle = is_file(bundle) and bundle.name != JOURNAL_NAME
+    report = check_bundle(bundle) if is_bundle else check_run(run_directory(run, results_dir))
     for what, said in report.checked:
         line(f"ok         {clean_text(f'{what}: {said}', keep_lines=False)}")
     for note in report.notes:

@@ -6,7 +6,9 @@ from typing import Annotated
 
 import typer
 
+from runner.cli.completion import complete_run
 from runner.errors import ExitCode, UserError
+from runner.views.watch.find import find_run
 
 EPILOG = """Examples:
 
@@ -24,7 +26,12 @@ Exit codes: 0, 2 no such run or no terminal."""
 def watch(
     run: Annotated[
         str | None,
-        typer.Argument(metavar="[RUN]", help="A run's directory or id; else the newest.", show_default=False),
+        typer.Argument(
+            metavar="[RUN]",
+            help="A run's directory or id; else the newest.",
+            show_default=False,
+            autocompletion=complete_run,
+        ),
     ] = None,
     results_dir: Annotated[
         Path, typer.Option("--out", envvar="RECOUNT_RESULTS", help="Where run directories are.")
@@ -32,7 +39,7 @@ def watch(
 ) -> None:
     """Look at RUN live: all trajectories, engines, errors, and each trajectory turn by turn."""
     # Here, since only this command needs textual, which takes a while to load.
-    from runner.views.watch import WatchApp, find_run  # noqa: PLC0415
+    from runner.views.watch.app import WatchApp  # noqa: PLC0415
 
     journal = find_run(run, results_dir)
     missing = _streams_without_terminal()

@@ -70,7 +70,8 @@ def judge_driver(driver: Driver | None, container: str | None) -> Finding:
             return failed(f"{said}, which was not handed into this container", TOOLKIT_REMEDY)
         return failed(
             f"{said}, but nothing here can talk to it",
-            "pip install 'recount[gpu]' brings NVML's bindings; `nvidia-smi` says whether the driver works",
+            "pip install '.[gpu]' where Recount's source is brings NVML's bindings;"
+            " `nvidia-smi` says whether the driver works",
         )
     if driver.branch < CUDA_BRANCH:
         return warning(

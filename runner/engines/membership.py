@@ -108,6 +108,7 @@ class Member:
             batch_s=use.batch_s,
             starts=self.starts,
             stats=stats,
+            node=self.replica.node,
         )
 
 

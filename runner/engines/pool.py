@@ -7,13 +7,14 @@ replicas die, does the failure leave this file.
 """
 
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from types import TracebackType
 
 import anyio
-from anyio.abc import TaskStatus
+from anyio.abc import TaskGroup, TaskStatus
 from typing_extensions import Self, override
 
 from runner.engines.base import (
@@ -42,6 +43,8 @@ CLOSE_TIMEOUT_S = 8.0
 """All replicas together; below the ten seconds within which Ctrl-C ends a run."""
 
 STATS_TIMEOUT_S = 5.0
+_MOST_NAMED = 16
+"""Replicas that a message names one by one; a cluster may have thousands."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,7 @@ class EnginePool(Engine):
         self._reports: list[ReplicaReport] = []
         self._listeners: list[Callable[[ReplicaReport], None]] = []
         self._stack = AsyncExitStack()
+        self._keepers: TaskGroup | None = None
 
     # ── life ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -98,11 +102,27 @@ class EnginePool(Engine):
                 tasks = await stack.enter_async_context(anyio.create_task_group())
                 stack.callback(tasks.cancel_scope.cancel)
                 await self.prepare()
+                tasks.start_soon(self.tend)
                 async with anyio.create_task_group() as starts:
                     for member in self._members:
                         starts.start_soon(tasks.start, self._keep_serving, member)
+                self._keepers = tasks
                 self._stack = stack.pop_all()
         return self
+
+    async def tend(self) -> None:
+        """Look after what the replicas stand on, from `prepare` to the pool's end, which cancels it.
+
+        What it raises ends the pool.
+        """
+
+    def add(self, replica: Replica) -> None:
+        """Take in one replica more: in `prepare` as one of the first, later to be started beside the run."""
+        member = Member(len(self._members), replica)
+        self._members.append(member)
+        self._dispatcher.add(replica.slots)
+        if self._keepers is not None:
+            self._keepers.start_soon(self._keep_serving, member)
 
     @override
     async def __aexit__(
@@ -131,10 +151,18 @@ class EnginePool(Engine):
     async def _keep_serving(
         self, member: Member, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED
     ) -> None:
-        """Start a replica, and again after every loss. The first start has to succeed."""
-        await self._start(member)
-        task_status.started()
-        cause = await self._wait_lost(member)
+        """Start a replica, and again after every loss.
+
+        The first start has to succeed where the pool's own waits for it. Nobody waits for a replica that has
+        to wait itself, or that came later: it may fail as after a loss.
+        """
+        if member.replica.has_place and self._keepers is None:
+            await self._start(member)
+            task_status.started()
+            cause = await self._wait_lost(member)
+        else:
+            task_status.started()
+            cause = await self._live(member)
         while True:
             if self._went_down(member, cause):
                 member.revived = anyio.Event()
@@ -142,12 +170,15 @@ class EnginePool(Engine):
                 await member.revived.wait()
             else:
                 await anyio.sleep(self._pause_s(member.fruitless_starts))
-            try:
-                await self._start(member)
-            except (EngineUnavailableError, UserError) as error:
-                cause = str(error)
-            else:
-                cause = await self._wait_lost(member)
+            cause = await self._live(member)
+
+    async def _live(self, member: Member) -> str:
+        """Start a replica and return why it is gone again, or did not come up."""
+        try:
+            await self._start(member)
+        except (EngineUnavailableError, UserError) as error:
+            return str(error)
+        return await self._wait_lost(member)
 
     @override
     def revive(self) -> None:
@@ -158,6 +189,9 @@ class EnginePool(Engine):
                 member.revived.set()
 
     async def _start(self, member: Member) -> None:
+        if not member.replica.has_place:
+            member.state = ReplicaState.WAITING
+        await member.replica.wait_place()
         member.state = ReplicaState.STARTING
         member.starts += 1
         member.fruitless_starts += 1
@@ -167,7 +201,8 @@ class EnginePool(Engine):
         member.state = ReplicaState.SERVING
         member.use.up()
         self._dispatcher.open(member.index)
-        self._report(ReplicaUp(member.replica.name, anyio.current_time() - began, member.starts))
+        took_s = anyio.current_time() - began
+        self._report(ReplicaUp(member.replica.name, took_s, member.starts, member.replica.node))
         self._place_waiting()
 
     async def _wait_lost(self, member: Member) -> str:
@@ -267,8 +302,16 @@ class EnginePool(Engine):
             with anyio.fail_after(limit_s):
                 await ticket.placed.wait()
         except TimeoutError as error:
-            states = ", ".join(f"{one.replica.name} {one.state.value}" for one in self._members)
-            raise EngineUnavailableError(f"no engine had room within {limit_s:g} s ({states})") from error
+            raise EngineUnavailableError(
+                f"no engine had room within {limit_s:g} s ({self._states()})"
+            ) from error
+
+    def _states(self) -> str:
+        """Tell how the replicas are, one by one where that is read."""
+        if len(self._members) <= _MOST_NAMED:
+            return ", ".join(f"{one.replica.name} {one.state.value}" for one in self._members)
+        counts = Counter(one.state.value for one in self._members)
+        return ", ".join(f"{count} {state}" for state, count in counts.items())
 
     def _settle(self, ticket: Ticket, completion_tokens: int | None) -> None:
         member = ticket.member
@@ -298,7 +341,9 @@ class EnginePool(Engine):
         ticket.placed.set()
 
     def _refuse(self, ticket: Ticket) -> None:
-        causes = "; ".join(f"{one.replica.name}: {one.cause}" for one in self._members)
+        told = [f"{one.replica.name}: {one.cause}" for one in self._members[:_MOST_NAMED]]
+        more = len(self._members) - len(told)
+        causes = "; ".join([*told, *([f"and {more} more"] if more else [])])
         ticket.refused = EngineUnavailableError(f"no engine is left ({causes})")
         ticket.placed.set()
 

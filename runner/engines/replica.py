@@ -26,6 +26,19 @@ class Replica(ABC):
         self.name = name
         self.slots = slots
 
+    @property
+    def node(self) -> str | None:
+        """The node of a cluster on which it is, or was last; None where there is but this machine."""
+        return None
+
+    @property
+    def has_place(self) -> bool:
+        """Whether it can start now, or has to wait for a node with room."""
+        return True
+
+    async def wait_place(self) -> None:  # noqa: B027 - optional
+        """Return once there is a place for it to start in; not bounded, since a node may come hours later."""
+
     @abstractmethod
     async def start(self) -> None:
         """Come up, from nothing or after a loss; return when it can generate.

@@ -28,6 +28,8 @@ class ReplicaStats:
 class ReplicaState(str, Enum):
     """Where a replica is in its life, for journals and views."""
 
+    WAITING = "waiting"
+    """No node of the cluster has room for it; it starts as soon as one has."""
     STARTING = "starting"
     SERVING = "serving"
     LOST = "lost"
@@ -37,11 +39,15 @@ class ReplicaState(str, Enum):
 
 @dataclass(frozen=True)
 class ReplicaUp:
-    """A replica serves. `start_s` is how long that took, `starts` counts from 1."""
+    """A replica serves. `start_s` is how long that took, `starts` counts from 1.
+
+    `node` of a cluster; None where there is but this machine, or nobody knows.
+    """
 
     name: str
     start_s: float
     starts: int
+    node: str | None = None
 
 
 @dataclass(frozen=True)
@@ -76,6 +82,7 @@ class ReplicaSnapshot:
     batch_s: float
     starts: int
     stats: ReplicaStats | None = None
+    node: str | None = None
 
 
 @dataclass(frozen=True)

@@ -90,6 +90,14 @@ def _parse_line(line: object, where: str) -> tuple[TrajectoryKey, tuple[str | No
     return TrajectoryKey(dataset, problem_id, sample), tuple(texts)
 
 
+@dataclass(frozen=True)
+class ScriptedTurn:
+    """What a script has for a turn, and how long that takes; without a completion it is refused."""
+
+    completion: Completion | None
+    seconds: float
+
+
 class ScriptedEngine(Engine):
     """Replays a script, one completion a generation, each trajectory its own.
 
@@ -138,21 +146,23 @@ class ScriptedEngine(Engine):
 
     @override
     async def generate(self, request: GenerationRequest) -> Completion:
+        line = self.take(request)
+        await anyio.sleep(line.seconds)
+        if line.completion is None:
+            raise RequestRefusedError(REFUSAL)
+        return line.completion
+
+    def take(self, request: GenerationRequest) -> ScriptedTurn:
+        """Take the next completion of a trajectory, for whoever plays it; raises as `generate` does."""
         tokens = request.prompt.tokens or 0
         if tokens + request.max_tokens > self._context_tokens:
             raise PromptTooLongError(f"{tokens} + {request.max_tokens} tokens exceed {self._context_tokens}")
         text = self._next(request)
         length = count_bytes(text or "")
-        await anyio.sleep(self._latency_s + (length / self._tokens_per_s if self._tokens_per_s else 0.0))
+        seconds = self._latency_s + (length / self._tokens_per_s if self._tokens_per_s else 0.0)
         if text is None:
-            raise RequestRefusedError(REFUSAL)
-        return Completion(
-            text=text,
-            prompt_tokens=tokens,
-            completion_tokens=length,
-            finish_reason="stop",
-            engine="scripted",
-        )
+            return ScriptedTurn(None, seconds)
+        return ScriptedTurn(Completion(text, tokens, length, "stop", engine="scripted"), seconds)
 
     def _next(self, request: GenerationRequest) -> str | None:
         texts = self._script.completions.get(request.key, ())

@@ -50,7 +50,8 @@ def _inspect() -> ModuleType:
         return importlib.import_module("inspect_ai")
     except ImportError as error:
         raise UserError(
-            f"Inspect AI is not installed: {error}", remedy="pip install 'recount[inspect]'"
+            f"Inspect AI is not installed: {error}",
+            remedy="pip install '.[inspect]' where Recount's source is",
         ) from error
 
 

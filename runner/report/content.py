@@ -49,6 +49,7 @@ def content_of(
         "distributions": distributions(state),
         "tool_rows": tables.tool_rows(results),
         "engine_table": tables.engine_rows(results),
+        "node_table": tables.node_rows(results),
         "time_shares": _time_shares(results),
         "cost_rows": tables.cost_rows(),
         "timeline": _timeline(timeline_of(state, samples)),

@@ -173,6 +173,28 @@ def engine_rows(results: Mapping[str, Any]) -> tuple[list[str], list[Row]]:
     return ["all", *names], rows
 
 
+NODE_FIGURES = (
+    ("Engines at the end", "engines", Kind.COUNT),
+    ("Turns", "turns", Kind.COUNT),
+    ("Tokens in", "prompt_tokens", Kind.COUNT),
+    ("Tokens out", "completion_tokens", Kind.COUNT),
+    ("Tokens out a second", "completion_tokens_per_s", Kind.RATE),
+    ("Losses", "losses", Kind.COUNT),
+)
+
+
+def node_rows(results: Mapping[str, Any]) -> tuple[list[str], list[Row]]:
+    """Return the names of a cluster's nodes, as columns, and their figures; nothing on one machine."""
+    names = list(results["engines"]["by_node"])[:_MOST_ENGINES]
+    if not names:
+        return [], []
+    rows = [
+        Row(label, tuple(Figure((("engines", "by_node", name, key),), kind.value) for name in names))
+        for label, key, kind in NODE_FIGURES
+    ]
+    return names, rows
+
+
 TIME_SHARES = (
     ("generating", "generation_share"),
     ("waiting to generate", "generation_wait_share"),

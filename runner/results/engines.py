@@ -7,7 +7,7 @@ batches.
 from collections.abc import Iterable
 from typing import Any
 
-from runner.engine_state import Counter, EngineState, Number, PoolUse, TurnSums, largest, plus
+from runner.engine_state import Counter, EngineState, NodeState, Number, PoolUse, TurnSums, largest, plus
 from runner.engines.reports import ReplicaState
 from runner.results.figures import ratio, seconds
 from runner.results.times import trajectory_times
@@ -20,6 +20,7 @@ def engine_results(state: RunState) -> dict[str, Any]:
     return {
         "run": _run(state, engines),
         "by_engine": {one.name: _engine(one, state.wall_s) for one in engines},
+        "by_node": {name: _node(state, name, one) for name, one in sorted(state.engines.by_node.items())},
         "trajectories": trajectory_times(state),
     }
 
@@ -42,6 +43,7 @@ def _run(state: RunState, engines: list[EngineState]) -> dict[str, Any]:
 def _engine(engine: EngineState, wall_s: float) -> dict[str, Any]:
     return {
         "state": None if engine.state is None else engine.state.value,
+        "node": engine.node,
         **_figures(engine.produced, engine.use, [engine], wall_s),
         "last_losses": [
             {
@@ -53,6 +55,21 @@ def _engine(engine: EngineState, wall_s: float) -> dict[str, Any]:
             }
             for loss in engine.last_losses
         ],
+    }
+
+
+def _node(state: RunState, name: str, node: NodeState) -> dict[str, Any]:
+    """Return what the engines of a node of a cluster produced while they were on it."""
+    produced = node.produced
+    return {
+        "engines": len(state.engines.on_node(name)),
+        "turns": produced.turns,
+        "prompt_tokens": produced.prompt_tokens,
+        "completion_tokens": produced.completion_tokens,
+        "prompt_tokens_per_s": ratio(produced.prompt_tokens, state.wall_s),
+        "completion_tokens_per_s": ratio(produced.completion_tokens, state.wall_s),
+        "generate_s": seconds(produced.generate_s),
+        "losses": node.losses,
     }
 
 

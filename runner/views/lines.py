@@ -65,7 +65,9 @@ class LinesView:
             return f"{engine} state={state.value} requeued={event.requeued} cause={_plain(event.cause)}"
         if event.starts == 1 and not self._at_work:
             return None  # all do, before a run begins
-        return f"{engine} state={ReplicaState.SERVING.value} starts={event.starts} s={event.start_s:.1f}"
+        node = "" if event.node is None else f" node={_value(event.node)}"
+        serves = f"state={ReplicaState.SERVING.value} starts={event.starts} s={event.start_s:.1f}"
+        return f"{engine} {serves}{node}"
 
     def _run_line(self, event: Event) -> str | None:
         if isinstance(event, RunStarted):
@@ -140,6 +142,8 @@ def _work_line(state: LiveState, now: float, begun_at: float) -> str:
     rates = [one.per_s(now, begun_at) or 0.0 for one in state.token_rates.values()]
     fields = [f"progress s={now - begun_at:.0f} running={len(state.running)} tokens_s={sum(rates):.0f}"]
     fields += [] if state.engines.queued is None else [f"queued={state.engines.queued}"]
+    nodes = [name for name in state.engines.by_node if state.engines.on_node(name)]
+    fields += [f"nodes={len(nodes)}"] if state.engines.by_node else []
     fields.append(f"actions={state.actions}")
     if state.actions:
         fields.append(f"p50_s={state.latency_s(0.5):.3f} p90_s={state.latency_s(0.9):.3f}")

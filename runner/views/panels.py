@@ -199,6 +199,7 @@ def tokens_per_s(view: View, name: str) -> float | None:
 
 
 STATE_TONES = {
+    ReplicaState.WAITING: Tone.WARN,
     ReplicaState.STARTING: Tone.BUSY,
     ReplicaState.SERVING: Tone.GOOD,
     ReplicaState.LOST: Tone.BAD,

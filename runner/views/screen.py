@@ -18,6 +18,7 @@ PARKING_ROWS = 2
 """Left free below a frame of known size: the cursor waits there, and its line end scrolls nothing."""
 
 _FEW_ENDED, _FEW_ERRORS, _FEW_ENGINES, _FEW_DATASETS = 3, 2, 8, 6
+_FEW_NODES = 8
 _FIRST_ENDED, _FIRST_ERRORS = 3, 2
 _FEW_RUNNING = 4
 _MOST_ENDED, _MOST_ERRORS = 10, 5
@@ -63,7 +64,8 @@ def _unsized(view: View, width: int) -> list[Row]:
     rows += panels.hints(view, width)[:1]
     rows += _spaced(tables.ended_table(view, width, _HEAD + _FIRST_ENDED))
     rows += tables.error_table(view, width, _HEAD + _FIRST_ERRORS)[_HEAD:]
-    rest = _spaced(tables.engine_table(view, width, _HEAD + _FEW_ENGINES))
+    rest = _spaced(tables.node_table(view, width, _HEAD + _FEW_NODES))
+    rest += _spaced(tables.engine_table(view, width, _HEAD + _FEW_ENGINES))
     rest += _spaced(panels.hints(view, width)[1:])
     rows += _spaced(tables.running_table(view, width, max(UNKNOWN_ROWS - len(rows) - len(rest) - 1, 2)))
     return [*rows, *rest][:UNKNOWN_ROWS]
@@ -73,11 +75,14 @@ def _sized(view: View, width: int, height: int) -> list[Row]:
     state = view.state
     rows = _top(view, width)
     hints = panels.hints(view, width)
+    nodes = _spaced(tables.node_table(view, width, max(height // 5, 2)))
     engines = _spaced(tables.engine_table(view, width, max(height // 4, 2)))
-    others = _with_head(_FEW_RUNNING) + _with_head(_FEW_ENDED)
-    if len(rows) + len(engines) + len(hints) + others > height:
-        engines = []  # the line of all engines together stays
-    rows += hints + engines
+    left = height - len(rows) - len(hints) - _with_head(_FEW_RUNNING) - _with_head(_FEW_ENDED)
+    if len(nodes) > left:
+        nodes = []  # the line of all engines together stays
+    if len(nodes) + len(engines) > left:
+        engines = []
+    rows += hints + nodes + engines
     left = height - len(rows)
     want_running = _with_head(len(state.running))
     want_ended = _with_head(min(len(state.last_ended), _MOST_ENDED))

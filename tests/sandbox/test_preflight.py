@@ -71,7 +71,7 @@ async def start(policy: Policy, run_id: str = "test-preflight") -> None:
 async def test_an_absent_image_comes_with_the_command_that_builds_it() -> None:
     with pytest.raises(SandboxPrerequisiteError, match="not on this engine") as caught:
         await start(Policy(image="recount-no-such-image:latest"))
-    assert caught.value.remedy == "docker compose build sandbox"
+    assert "recount sandbox build" in caught.value.remedy
 
 
 @pytest.mark.docker

@@ -81,14 +81,6 @@ def test_help_is_help(arguments: tuple[str, ...]) -> None:
     assert "Usage: " in done.stdout
 
 
-def test_no_arguments_show_the_commands() -> None:
-    done = recount()
-
-    assert "Usage: " in done.stdout + done.stderr
-    assert "eval" in done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
-
-
 def test_a_dry_run_of_the_demo_prints_the_plan_and_leaves_nothing(tmp_path: Path) -> None:
     done = recount("eval", "demo", "--dry-run", cwd=tmp_path)
 

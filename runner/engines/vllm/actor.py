@@ -12,6 +12,7 @@ from pathlib import Path
 from runner.engines.base import GenerationTiming
 from runner.engines.reports import ReplicaStats
 from runner.engines.vllm.gpu import gpu_usage, visible_gpus
+from runner.engines.vllm.log_tail import log_file
 from runner.engines.vllm.metering import Meter, stat_logger
 from runner.engines.vllm.wire import (
     Device,
@@ -47,7 +48,7 @@ class EngineActor:
 
     def __init__(self, config: EngineConfig) -> None:
         """Send all output of this process and its children to the log, before anything of vLLM is read."""
-        _write_to(Path(config.log_path))
+        _write_to(log_file(config.log_path))
         os.environ.update(_ENVIRONMENT)
         if config.device is Device.CPU:
             os.environ["VLLM_CPU_KVCACHE_SPACE"] = str(config.cpu_kv_cache_gib)

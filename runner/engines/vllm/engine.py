@@ -7,31 +7,42 @@ import importlib.util
 import os
 import shutil
 import tempfile
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import anyio
 from anyio.to_thread import run_sync
 from typing_extensions import override
 
+from runner.artifacts.progress import FetchListener, SilentListener
+from runner.cluster.checkpoints import describe_checkpoint
+from runner.cluster.placement import Share
 from runner.engines.base import EngineUnavailableError, Prompt
 from runner.engines.dispatch import Dispatcher
 from runner.engines.pool import EnginePool, RestartPolicy
-from runner.engines.vllm.checkpoint import Checkpoint, check_checkpoint, find_checkpoint, read_config
-from runner.engines.vllm.fit import EngineFit
+from runner.engines.vllm.admission import Admission
+from runner.engines.vllm.berths import Berths
+from runner.engines.vllm.checkpoint import (
+    Checkpoint,
+    check_checkpoint,
+    find_checkpoint,
+    is_hub_id,
+    read_config,
+)
+from runner.engines.vllm.fit import EngineFit, fit_engines
 from runner.engines.vllm.gpu import visible_gpus
 from runner.engines.vllm.ray_runtime import RayRuntime
 from runner.engines.vllm.renderer import ChatRenderer
 from runner.engines.vllm.replica import ReplicaSettings, StartLocks, VllmReplica
 from runner.engines.vllm.report import deviations_of
 from runner.engines.vllm.settings import VllmSettings, engines_a_gpu, gpus_needed
+from runner.engines.vllm.sizes import measure
 from runner.engines.vllm.wire import Device, EngineConfig, EngineFacts
 from runner.errors import UserError
 from runner.protocol.prompt import Message
 
 NEEDED_PACKAGES = ("vllm", "ray", "transformers")
-CLUSTER_ANSWER_TIMEOUT_S = 30.0
 
 
 class VllmEngine(EnginePool):
@@ -42,13 +53,15 @@ class VllmEngine(EnginePool):
         settings: VllmSettings,
         *,
         fit: EngineFit | None = None,
+        fixed: Collection[str] | None = None,
         checkpoint: Checkpoint | None = None,
         log_dir: Path | None = None,
     ) -> None:
         """Nothing is started or read. Without `log_dir` engines write into a temporary directory.
 
-        `fit` takes the place of the settings that were fitted to this machine; `checkpoint` is where the
-        settings' model was fetched to, looked for otherwise.
+        `fit` takes the place of the settings that were fitted to this machine; `fixed` says that they are to
+        be fitted to a cluster, but for those that it names. `checkpoint` is where the settings' model was
+        fetched to, looked for otherwise.
         """
         settings = settings if fit is None else fit.applied(settings)
         self.fit = fit
@@ -58,23 +71,50 @@ class VllmEngine(EnginePool):
         self._runtime = RayRuntime(gpus=0 if settings.device is Device.CPU else None)
         self._renderer: ChatRenderer | None = None
         self._checkpoint = checkpoint
-        locks = StartLocks()
+        self._fixed = fixed
+        self._locks = StartLocks()
+        self._berths: Berths | None = None
+        self._listener: FetchListener = SilentListener()
+        self._replicas: list[VllmReplica] = []
+        super().__init__(
+            (),
+            dispatcher=Dispatcher((), prefix_caching=settings.prefix_caching),
+            policy=RestartPolicy(starts=settings.starts, generation_timeout_s=settings.generation_timeout_s),
+        )
+        if self._runtime.is_own:
+            self._add_replicas(settings.engines)
+
+    def show_nodes_to(self, listener: FetchListener) -> None:
+        """Tell `listener` how far nodes of a cluster are with their checkpoints, and which are refused."""
+        self._listener = listener
+
+    def _add_replicas(self, up_to: int) -> None:
+        """Have so many; the pool starts them, now or when it does."""
+        settings = self._settings
         placing = ReplicaSettings(
             gpu_fraction=0.0 if settings.device is Device.CPU else settings.gpu_fraction,
             start_timeout_s=settings.start_timeout_s,
         )
-        self._replicas = tuple(
-            VllmReplica(
-                f"engine{index}", _engine_config(settings, index), placing, runtime=self._runtime, locks=locks
+        while (index := len(self._replicas)) < up_to:
+            one = VllmReplica(
+                f"engine{index}",
+                self._located(_engine_config(settings, index), f"engine{index}"),
+                placing,
+                runtime=self._runtime,
+                locks=self._locks,
+                berths=self._berths,
             )
-            for index in range(settings.engines)
-        )
-        super().__init__(
-            self._replicas,
-            dispatcher=Dispatcher(
-                [one.slots for one in self._replicas], prefix_caching=settings.prefix_caching
-            ),
-            policy=RestartPolicy(starts=settings.starts, generation_timeout_s=settings.generation_timeout_s),
+            self._replicas.append(one)
+            self.add(one)
+
+    def _located(self, config: EngineConfig, name: str) -> EngineConfig:
+        """Return an engine's settings with where its files are, as far as that is known."""
+        log_dir = self._log_dir or self._own_log_dir
+        directory = None if self._checkpoint is None else self._checkpoint.directory
+        return replace(
+            config,
+            model=config.model if directory is None else str(directory.absolute()),
+            log_path="" if log_dir is None else str(log_dir.absolute() / f"{name}.log"),
         )
 
     @override
@@ -91,27 +131,67 @@ class VllmEngine(EnginePool):
         self._renderer = await ChatRenderer.load(directory)
         if self._log_dir is None:
             self._own_log_dir = Path(tempfile.mkdtemp(prefix="recount-engines-"))
-        log_dir = self._log_dir or self._own_log_dir or Path()
         for one in self._replicas:
-            path = log_dir.absolute() / f"{one.name}.log"
-            one.config = replace(one.config, model=str(directory), log_path=str(path))
+            one.config = self._located(one.config, one.name)
         await self._runtime.start()
         if not self._runtime.is_own:
-            try:
-                with anyio.fail_after(CLUSTER_ANSWER_TIMEOUT_S):
-                    resources = await self._runtime.call(self._runtime.ray.cluster_resources)
-            except TimeoutError as error:
-                raise EngineUnavailableError(
-                    f"the Ray cluster did not say what it has within {CLUSTER_ANSWER_TIMEOUT_S:g} s",
-                    remedy="see whether its head node lives, or unset RAY_ADDRESS",
-                ) from error
-            check_gpus(self._settings, int(resources.get("GPU", 0)), "in the Ray cluster")
+            await self._spread(directory)
+
+    async def _spread(self, directory: Path) -> None:
+        """Place the engines over a cluster: nodes are asked, engines fitted to those that may serve."""
+        commit = None if self._checkpoint is None else self._checkpoint.commit
+        repository = self._settings.model if is_hub_id(self._settings.model) else None
+        wanted = await describe_checkpoint(directory, commit=commit, repository=repository)
+        admission = Admission(self._runtime, wanted, self._listener)
+        self._berths = berths = Berths(
+            self._runtime, admission, share_of(self._settings), tell=self._listener.note
+        )
+        await berths.open()
+        if self._fixed is not None and self._settings.device is Device.CUDA and berths.gpus:
+            size = await run_sync(
+                lambda: measure(self._settings.model, directory, dtype=self._settings.dtype)
+            )
+            if size is not None:
+                self.fit = fit_engines(berths.gpus, size, self._settings, self._fixed)
+                self._settings = self.fit.applied(self._settings)
+                admission.least_gpu_bytes = min(one.memory_bytes for one in berths.gpus)
+                berths.share = share_of(self._settings)
+        self._add_replicas(berths.capacity() if self._grows else self._settings.engines)
+        berths.place([one.name for one in self._replicas])
+        placed = sum(one.has_place for one in self._replicas)
+        if placed == 0:
+            raise no_place(self._settings, berths.refused)
+        if placed < len(self._replicas):
+            self._listener.note(
+                f"{placed} of {len(self._replicas)} engines have a place in the cluster;"
+                " the others start when a node joins that has room"
+            )
+
+    @property
+    def _grows(self) -> bool:
+        """Whether there are as many engines as the cluster has room for, and more with every node."""
+        return self._fixed is not None and "engines" not in self._fixed
+
+    @override
+    async def tend(self) -> None:
+        if self._berths is None:
+            return
+        berths = self._berths
+
+        def grow() -> None:
+            if self._grows:
+                self._add_replicas(berths.capacity())
+
+        await berths.follow(grow)
 
     @override
     async def release(self) -> None:
+        if self._berths is not None:
+            await self._berths.close()
         await self._runtime.stop()
-        came_up = all(one.facts is not None for one in self._replicas)
-        if self._own_log_dir is not None and came_up:
+        # On a cluster some may never have had a place to start in.
+        tried = [one for one in self._replicas if one.facts is None and (one.has_place or one.node)]
+        if self._own_log_dir is not None and not tried:
             # The log of an engine that did not come up is named in its error, so it stays.
             shutil.rmtree(self._own_log_dir, ignore_errors=True)
             self._own_log_dir = None
@@ -146,7 +226,15 @@ class VllmEngine(EnginePool):
             "fit": None
             if self.fit is None
             else {"engines": self.fit.line, "differs": list(self.fit.differs)},
+            **self._where(),
         }
+
+    def _where(self) -> dict[str, object]:
+        """Say which nodes the engines stood on when the run began, and which may hold none."""
+        berths = self._berths
+        if berths is None:
+            return {}
+        return {"engines": len(self._replicas), "nodes": {"engines": berths.nodes, "refused": berths.refused}}
 
     @override
     def deviations(self) -> tuple[str, ...]:
@@ -173,13 +261,30 @@ def _engine_config(settings: VllmSettings, index: int) -> EngineConfig:
     )
 
 
+def share_of(settings: VllmSettings) -> Share:
+    """Return what an engine takes of a node."""
+    return Share(0.0 if settings.device is Device.CPU else settings.gpu_fraction)
+
+
+def no_place(settings: VllmSettings, refused: Mapping[str, str]) -> UserError:
+    """Return the error of a cluster in which no engine may stand, every refused node with its reason."""
+    needs = "GPU" if settings.device is Device.CUDA else "CPU"
+    reasons = "".join(f"\n  {name}: {why}" for name, why in refused.items())
+    return UserError(
+        f"no node of the Ray cluster has a free {needs} and may hold an engine{reasons}",
+        remedy="mend what is named, or join nodes that have one"
+        if refused
+        else f"see `ray status`: join nodes with {needs}s, or unset RAY_ADDRESS",
+    )
+
+
 def check_packages() -> None:
     """Raise `UserError` unless vLLM and what it needs can be imported."""
     missing = [name for name in NEEDED_PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         raise UserError(
             f"this environment has no {' and no '.join(missing)}, and the profile serves its model itself",
-            remedy="docker compose up eval, or pip install 'recount[gpu]';"
+            remedy="docker compose up eval, or pip install '.[gpu]' where Recount's source is;"
             " or name a server with --engine openai --model NAME --base-url URL",
         )
 

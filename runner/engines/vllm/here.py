@@ -16,6 +16,11 @@ CLUSTER_VARIABLE = "RAY_ADDRESS"
 _SECTION = "engine."
 
 
+def is_on_cluster() -> bool:
+    """Say whether engines are to be on a Ray cluster that is there already."""
+    return os.environ.get(CLUSTER_VARIABLE) not in {None, "", "local"}
+
+
 def chosen(overrides: Mapping[str, Any]) -> frozenset[str]:
     """Return the engine's settings that somebody chose in the place of the profile's: they stay."""
     return frozenset(name for name in FITTED if f"{_SECTION}{name}" in overrides)
@@ -33,7 +38,7 @@ def fit_here(
     None where there is nothing to fit by: no GPU (which is told when engines start), a Ray cluster, or a
     model of unknown size. Raises `UserError` where not one engine fits.
     """
-    if settings.device is Device.CPU or os.environ.get(CLUSTER_VARIABLE):
+    if settings.device is Device.CPU or is_on_cluster():
         return None
     found = gpus()
     directory = checkpoint if is_hub_id(settings.model) else Path(settings.model)

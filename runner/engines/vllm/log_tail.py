@@ -1,5 +1,6 @@
 """What an engine's log says of why it did not come up."""
 
+import tempfile
 from pathlib import Path
 
 from runner.errors import UserError
@@ -21,6 +22,15 @@ _MISTAKES = {
 it holds the log all the same."""
 
 
+def log_file(written: str) -> Path:
+    """Return where a log lies on this node: a relative path is below the directory for temporary files.
+
+    Another node has no directory of the run.
+    """
+    path = Path(written)
+    return path if path.is_absolute() else Path(tempfile.gettempdir(), path)
+
+
 def last_lines(path: Path, count: int = TAIL_LINES) -> str:
     """Return the last lines of a log, or why there are none."""
     try:
@@ -29,7 +39,7 @@ def last_lines(path: Path, count: int = TAIL_LINES) -> str:
             file.seek(max(file.tell() - _TAIL_BYTES, 0))
             text = file.read().decode("utf-8", errors="replace")
     except OSError as error:
-        return f"({error.strerror or error}; on a cluster it lies on the engine's node)"
+        return f"({error.strerror or error})"
     lines = [line.rstrip() for line in text.splitlines() if line.strip()]
     return "\n".join(lines[-count:]) or "(empty)"
 

@@ -9,6 +9,7 @@ import asyncio
 import importlib
 import logging
 import os
+import secrets
 import shutil
 import signal
 import sys
@@ -34,6 +35,8 @@ OBJECT_STORE_BYTES = 128 * 1024 * 1024
 _LONGEST_TEMP_DIR = 22
 """A Unix socket's address takes 107 bytes, and our and Ray's part of it take 85."""
 _TEMP_PREFIX = "rc"
+_CLIENT_SCHEME = "ray://"
+"""A driver behind it is no part of the cluster: each answer would go through one more process."""
 _OWN_ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     # Nothing but this machine talks to this Ray, so it listens on the loopback address alone.
@@ -42,6 +45,11 @@ _OWN_ENVIRONMENT = {
     "RAY_worker_niceness": "0",
     # Ray would kill engines where the machine's memory is nearly full, whoever fills it.
     "RAY_memory_monitor_refresh_ms": "0",
+}
+_CLUSTER_ENVIRONMENT = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    # Ray would end this process a minute after the head was lost; a run ends itself, sooner and in order.
+    "RAY_gcs_rpc_server_reconnect_timeout_s": "600",
 }
 
 T = TypeVar("T")
@@ -56,6 +64,10 @@ class RayRuntime:
         self._thread: ThreadPoolExecutor | None = None
         self._ray: ModuleType | None = None
         self._temp_dir: Path | None = None
+        self.name = f"{_namespace()}-{secrets.token_hex(2)}"
+        """Tells apart what runs leave on the nodes of a cluster."""
+        self.own_node: str | None = None
+        """Ray's id of the node that the driver is on, once it is connected to a cluster."""
 
     @property
     def ray(self) -> Foreign:
@@ -97,26 +109,33 @@ class RayRuntime:
         # Behind whatever the thread is at, and to its end also where nobody waits for that.
         stopped = thread.submit(self._shut_down)
         thread.shutdown(wait=False)
-        with anyio.move_on_after(STOP_TIMEOUT_S):
+        with anyio.move_on_after(STOP_TIMEOUT_S) as waiting:
             # Shielded, since to stop waiting would take it back as long as it has not begun.
             await asyncio.shield(asyncio.wrap_future(stopped))
+        if waiting.cancelled_caught and not self.is_own:
+            _Connection.hangs = True
 
     def _init(self) -> ModuleType:
         address = _cluster()
-        if address is None:
-            for name, value in _OWN_ENVIRONMENT.items():
-                os.environ.setdefault(name, value)
+        for name, value in (_OWN_ENVIRONMENT if address is None else _CLUSTER_ENVIRONMENT).items():
+            os.environ.setdefault(name, value)  # read when Ray is imported
         logging.getLogger("ray").setLevel(logging.ERROR)
         ray = importlib.import_module("ray")
         common = {"log_to_driver": False, "logging_level": logging.ERROR, "configure_logging": True}
         if address is not None:
+            if address.startswith(_CLIENT_SCHEME):
+                raise UserError(
+                    f"{ADDRESS_VARIABLE}={address} names Ray's client server; a run has to be on a node",
+                    remedy=f"run on a node of the cluster, with {ADDRESS_VARIABLE}=HEAD:6379",
+                )
             try:
-                ray.init(address=address, namespace=_namespace(), **common)
+                _connect(ray, address, **common)
             except (ConnectionError, RuntimeError, ValueError) as error:
                 raise UserError(
                     f"no Ray cluster at {address}: {error}",
                     remedy=f"start it, or unset {ADDRESS_VARIABLE} for a Ray of this run's own",
                 ) from error
+            self.own_node = ray.get_runtime_context().get_node_id()
             return ray
         _sweep(_temp_root())
         self._temp_dir = Path(tempfile.mkdtemp(prefix=f"{_TEMP_PREFIX}-{os.getpid()}-", dir=_temp_root()))
@@ -133,11 +152,52 @@ class RayRuntime:
 
     def _shut_down(self) -> None:
         ray = sys.modules.get("ray")
-        if ray is not None and ray.is_initialized():
+        if ray is not None and ray.is_initialized() and _disconnects():
             ray.shutdown()
         if self._temp_dir is not None:
             shutil.rmtree(self._temp_dir, ignore_errors=True)
             self._temp_dir = None
+
+
+def _connect(ray: Foreign, address: str, **options: Foreign) -> None:
+    """Connect to a cluster, or share the connection: sandboxes and engines each have a runtime."""
+    if _Connection.holders == 0 or not ray.is_initialized():
+        ray.init(address=address, namespace=_namespace(), **options)
+        # Ray prints what happens to nodes, in the middle of a display; a run tells it in its own words.
+        worker: Foreign = importlib.import_module("ray._private.worker")
+        worker.print_to_stdstream = _print_nothing
+        _Connection.holders = 0
+    _Connection.holders += 1
+
+
+def _disconnects() -> bool:
+    """Say whether this was the last holder of a connection to a cluster, or the owner of an own Ray."""
+    _Connection.holders = max(_Connection.holders - 1, 0)
+    return _Connection.holders == 0
+
+
+class _Connection:
+    """Ray has one connection a process. Changed in the threads of runtimes, which start and stop in turn."""
+
+    holders = 0
+    hangs = False
+    """The cluster did not let go of this process in time."""
+
+
+def leave_if_ray_hangs(code: int) -> None:
+    """End this process at once where a lost cluster holds on to it; everything of ours is done by then.
+
+    Ray waits for its head in threads that the interpreter would wait for, ten minutes and longer. Nothing is
+    left behind: of a cluster's processes a driver owns none.
+    """
+    if _Connection.hangs:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _print_nothing(*_: object, **__: object) -> None:
+    """Stand in for Ray's printing of messages from nodes."""
 
 
 def _take_back_signals() -> None:

@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import anyio
@@ -18,7 +18,9 @@ from runner.engines.base import (
 from runner.engines.replica import Replica, ReplicaLostError, ReplicaStartError
 from runner.engines.reports import ReplicaStats
 from runner.engines.vllm.actor import EngineActor
-from runner.engines.vllm.log_tail import last_lines, user_error_of
+from runner.engines.vllm.admission import pinned
+from runner.engines.vllm.berths import Berths, Held
+from runner.engines.vllm.log_tail import last_lines, log_file, user_error_of
 from runner.engines.vllm.ray_runtime import RayRuntime
 from runner.engines.vllm.wire import (
     EngineConfig,
@@ -40,7 +42,10 @@ ANSWER_TIMEOUT_S = 5.0
 STOP_TIMEOUT_S = 2.0
 """For an engine to end by itself; its actor is killed anyway, and its core with it."""
 KILL_TIMEOUT_S = 1.0
+LOG_TIMEOUT_S = 15.0
+"""For the last lines of a log on another node."""
 _CPU_SHARE = 0.01
+_LOGS = "recount-engines"
 _CAUSE_CHARS = 300
 
 
@@ -77,6 +82,9 @@ class StartLocks:
 class VllmReplica(Replica):
     """One vLLM engine in a Ray actor."""
 
+    actor_class: type = EngineActor
+    """What runs in the actor; it answers as `EngineActor` does."""
+
     def __init__(
         self,
         name: str,
@@ -85,18 +93,39 @@ class VllmReplica(Replica):
         *,
         runtime: RayRuntime,
         locks: StartLocks,
+        berths: Berths | None = None,
     ) -> None:
-        """Nothing is started. `locks` are shared by all replicas of a run."""
+        """Nothing is started. `locks` are shared by all replicas of a run, and on a cluster `berths`.
+
+        Without berths Ray finds a place by itself, on this machine.
+        """
         super().__init__(name, config.max_num_seqs)
         self.config = config
         """May be changed as long as nothing is started."""
         self._settings = settings
         self._runtime = runtime
         self._locks = locks
+        self._berths = berths
+        self._held: Held | None = None
         self._actor: Foreign = None
         self._ids = itertools.count()
         self.facts: EngineFacts | None = None
         """Of the engine that came up last."""
+
+    @property
+    @override
+    def node(self) -> str | None:
+        return None if self._held is None else self._held.node.name
+
+    @property
+    @override
+    def has_place(self) -> bool:
+        return self._berths is None or self._berths.has(self.name)
+
+    @override
+    async def wait_place(self) -> None:
+        if self._berths is not None:
+            await self._berths.find(self.name)
 
     @override
     async def start(self) -> None:
@@ -111,24 +140,27 @@ class VllmReplica(Replica):
                     await self._kill()
                 if isinstance(error, TimeoutError):
                     limit_s = self._settings.start_timeout_s
-                    raise self._start_error(f"did not come up within {limit_s:g} s") from error
+                    raise await self._start_error(f"did not come up within {limit_s:g} s") from error
                 if isinstance(error, ReplicaLostError):
-                    raise self._start_error(f"died while starting: {error}") from error
+                    raise await self._start_error(f"died while starting: {error}") from error
                 raise
         if isinstance(reply, Failure):
             await self._kill()
             # Memory short at a later start may be that of an engine still dying; at the first it is settings.
-            mistake = user_error_of(self._log(), reply.original) if self.facts is None else None
-            raise mistake or self._start_error(f"did not come up: {reply.original}")
+            mistake = user_error_of(await self._log(), reply.original) if self.facts is None else None
+            raise mistake or await self._start_error(f"did not come up: {reply.original}")
         self.facts = reply
 
     async def _placed(self) -> tuple[Foreign, Placement]:
         """Return the actor that lives, else another, and where it is."""
         if self._actor is not None:
             actor = self._actor
+            # Where its node is gone there is no answer, and another place by now.
             with suppress(ReplicaLostError, TimeoutError), anyio.fail_after(ANSWER_TIMEOUT_S):
                 return actor, await self._answer(actor.place.remote())
             await self._kill()
+        if self._berths is not None:
+            self._held = await self._berths.hold(self.name)
         try:
             with anyio.fail_after(PLACE_TIMEOUT_S):
                 self._actor = actor = await self._runtime.call(self._make_actor)
@@ -142,22 +174,41 @@ class VllmReplica(Replica):
             ) from error
         except ReplicaLostError as error:
             await self._kill()
-            raise self._start_error(f"died while starting: {error}") from error
+            raise await self._start_error(f"died while starting: {error}") from error
 
     def _make_actor(self) -> Foreign:
         ray = self._runtime.ray
-        share = self._settings.gpu_fraction
+        share, held = self._settings.gpu_fraction, self._held
+        options: dict[str, Foreign] = {"num_gpus": share, "num_cpus": 0 if share else _CPU_SHARE}
+        config = self.config
+        if held is not None:
+            strategy = ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy
+            options["scheduling_strategy"] = strategy(held.group, placement_group_bundle_index=0)
+            config = self._config_on(held)
         return (
-            ray.remote(EngineActor)
+            ray.remote(self.actor_class)
             .options(
-                num_gpus=share,
-                num_cpus=0 if share else _CPU_SHARE,
-                max_concurrency=self.slots + CONTROL_CALLS,
-                max_restarts=0,
-                max_task_retries=0,
+                max_concurrency=self.slots + CONTROL_CALLS, max_restarts=0, max_task_retries=0, **options
             )
-            .remote(self.config)
+            .remote(config)
         )
+
+    def _config_on(self, held: Held) -> EngineConfig:
+        """Return the engine's settings as its node needs them."""
+        return replace(
+            self.config,
+            model=held.node.directory,
+            cpu_threads=held.cpu_threads,
+            log_path=self._log_path,
+        )
+
+    @property
+    def _log_path(self) -> str:
+        """Where the engine writes its log: the driver's directory is the driver's node's alone."""
+        held, runtime = self._held, self._runtime
+        if held is None or held.node.node.id == runtime.own_node:
+            return self.config.log_path
+        return f"{_LOGS}/{runtime.name}/{Path(self.config.log_path).name}"
 
     @override
     async def close(self) -> None:
@@ -166,6 +217,8 @@ class VllmReplica(Replica):
             with suppress(ReplicaLostError), anyio.move_on_after(STOP_TIMEOUT_S):
                 await self._answer(actor.stop.remote())
         await self._kill()
+        if self._berths is not None:
+            self._berths.give_back(self.name)
 
     async def _kill(self) -> None:
         """End the actor; its engine core ends with it (`plugin.py`)."""
@@ -177,10 +230,14 @@ class VllmReplica(Replica):
     @override
     async def generate(self, request: GenerationRequest) -> Completion:
         actor = self._running_actor()
+        return self._completion(await self._answer(actor.generate.remote(self._call(request))))
+
+    def _call(self, request: GenerationRequest) -> Foreign:
+        """Return what the actor is asked."""
         token_ids = request.prompt.token_ids
         if token_ids is None:
             raise ValueError("a vLLM engine takes prompts as token ids; this one was rendered elsewhere")
-        call = GenerationCall(
+        return GenerationCall(
             request_id=f"{self.name}-{next(self._ids)}",
             tokens=pack_tokens(token_ids),
             sampling=request.sampling,
@@ -188,7 +245,6 @@ class VllmReplica(Replica):
             max_tokens=request.max_tokens,
             stop=request.stop,
         )
-        return self._completion(await self._answer(actor.generate.remote(call)))
 
     def _completion(self, reply: Generated | Failure) -> Completion:
         if isinstance(reply, Failure):
@@ -239,22 +295,45 @@ class VllmReplica(Replica):
         Raises `ReplicaLostError` for whatever Ray itself has to say: the actor died, its node is gone, or it
         raised what no actor of ours raises.
         """
-        ray = self._runtime.ray
+        ray, held = self._runtime.ray, self._held
         try:
-            return await ref
+            if held is None:
+                return await ref
+            if not held.gone:
+                with held.while_there():
+                    return await ref
         except ray.exceptions.RayError as error:
             raise ReplicaLostError(f"{self.name}: {_cause_of(error)}") from error
         except BaseException:
             with suppress(ray.exceptions.RayError):
                 ray.cancel(ref)
             raise
+        # Ray may not know it yet, and its actor may even answer: its place is another's by now.
+        raise ReplicaLostError(f"{self.name}: its node {self.node} is gone")
 
-    def _log(self) -> str:
-        return last_lines(Path(self.config.log_path))
+    async def _log(self) -> str:
+        """Return the last lines of the engine's log, from wherever it lies."""
+        ray, held, path = self._runtime.ray, self._held, self._log_path
+        if held is None or held.node.node.id == self._runtime.own_node:
+            return last_lines(log_file(path))
+        options = pinned(ray, held.node.node.id)
+        text = "(its node is gone)"
+        try:
+            with anyio.fail_after(LOG_TIMEOUT_S), held.while_there():
+                read = ray.remote(_last_lines_there).options(num_cpus=0, max_retries=0, **options).remote
+                text = str(await read(path))
+        except (TimeoutError, ray.exceptions.RayError) as error:
+            return f"(cannot be read: {type(error).__name__})"
+        return text
 
-    def _start_error(self, what: str) -> ReplicaStartError:
-        path = self.config.log_path
-        return ReplicaStartError(f"{self.name} {what}\nlast lines of {path}:\n{self._log()}")
+    async def _start_error(self, what: str) -> ReplicaStartError:
+        where = self._log_path if self.node is None else f"{self._log_path} on {self.node}"
+        return ReplicaStartError(f"{self.name} {what}\nlast lines of {where}:\n{await self._log()}")
+
+
+def _last_lines_there(path: str) -> str:
+    """Read a log on the node that it lies on."""
+    return last_lines(log_file(path))
 
 
 def _cause_of(error: Exception) -> str:

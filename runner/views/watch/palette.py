@@ -9,7 +9,6 @@ HEADING = "bold cyan"
 ALARM = "bold red"
 CARE = "yellow"
 ACTION = "green"
-OBSERVATION = "default"
 
 OUTCOME_STYLES = {
     Outcome.RUNNING: "cyan",

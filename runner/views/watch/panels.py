@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator
 
-from runner.engine_state import EngineState
+from runner.engine_state import EngineState, NodeState
 from runner.engines.reports import ReplicaState
 from runner.views.watch.document import Line, paragraphs
 from runner.views.watch.figures import (
@@ -26,16 +26,31 @@ def engine_lines(index: RunIndex) -> Iterator[Line]:
     if engines.queued is not None:
         yield Line(f"queue: {engines.queued} turns wait for a place, at most {engines.largest_queue or 0}")
         yield Line("")
+    if len(engines.by_node) > 1:
+        for name, node in sorted(engines.by_node.items()):
+            yield from _node(name, node, len(engines.on_node(name)))
+        yield Line("")
     for name, engine in engines.by_name.items():
         yield from _engine(name, engine)
         yield Line("")
+
+
+def _node(name: str, node: NodeState, engines: int) -> Iterator[Line]:
+    made = node.produced
+    lost = f", an engine lost {node.losses} times" if node.losses else ""
+    yield Line(
+        f"node {shown(name)}: {engines} engines serve, {made.turns} turns,"
+        f" {count_text(made.completion_tokens)} tokens out{lost}",
+        CARE if lost or not engines else BOLD,
+    )
 
 
 def _engine(name: str, engine: EngineState) -> Iterator[Line]:
     state = "its state is not told" if engine.state is None else engine.state.value
     lost = engine.state in {ReplicaState.LOST, ReplicaState.GIVEN_UP}
     style = ALARM if lost else HEADING
-    yield Line(f"{shown(name)} · {state}", style, anchor=True)
+    where = "" if engine.node is None else f" · {shown(engine.node)}"
+    yield Line(f"{shown(name)} · {state}{where}", style, anchor=True)
     made = engine.produced
     yield Line(
         f"{made.turns} turns, {count_text(made.prompt_tokens)} tokens in, "

@@ -195,3 +195,67 @@ def test_whatever_is_placed_and_removed_an_empty_engine_counts_nothing(seed: int
         made.remove(gone, where, completion_tokens=None)
 
     assert [(load.turns, load.context_tokens, load.weight) for load in made._loads] == [(set(), 0, 0.0)] * 2
+
+
+def test_of_more_engines_than_are_weighed_the_emptiest_is_found_and_the_one_that_knows_the_trajectory() -> (
+    None
+):
+    made = Dispatcher([4] * 500, prefix_caching=True)
+    for engine in range(500):
+        made.open(engine)
+    for index in range(499):
+        made.place(turn(f"p{index}"), index)
+    assert made.choose(turn("new")) == 499
+
+    made.place(turn("known", 0, 20_000), 7)
+    made.remove(turn("known", 0, 20_000), 7, completion_tokens=1000)
+    assert made.choose(turn("known", 1, 21_000)) == 7
+    made.forget(key("known"))
+    assert made.choose(turn("known", 1, 21_000)) == 499
+    for engine in range(500):
+        made.shut(engine)
+    assert made.choose(turn("new")) is None
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_whatever_comes_and_goes_an_engine_is_filed_under_its_batch(seed: int) -> None:
+    draw = random.Random(seed)  # noqa: S311 - a test's load
+    made = Dispatcher([3] * 80, prefix_caching=bool(seed % 2))
+    placed: list[tuple[Turn, int]] = []
+    for number in range(3000):
+        engine = draw.randrange(80)
+        what = draw.random()
+        if what < 0.05:
+            made.open(engine)
+        elif what < 0.08:
+            made.shut(engine)
+        elif what < 0.6:
+            one = turn(f"p{draw.randrange(200)}", number, draw.randrange(5000))
+            chosen = made.choose(one)
+            if chosen is not None:
+                made.place(one, chosen)
+                placed.append((one, chosen))
+        elif placed:
+            one, where = placed.pop(draw.randrange(len(placed)))
+            made.remove(one, where, completion_tokens=draw.choice([None, 100]))
+        if what > 0.95:
+            made.forget(key(f"p{draw.randrange(200)}"))
+    filed = {engine: batch for batch, engines in made._by_batch.items() for engine in engines}
+    assert filed == {index: len(load.turns) for index, load in enumerate(made._loads) if load.free}
+    seen = {(known, index) for index, load in enumerate(made._loads) for known in load.seen_tokens}
+    assert {(known, index) for known, engines in made._seen_in.items() for index in engines} == seen
+
+
+@pytest.mark.parametrize("engines", [4, 200])
+def test_idle_engines_have_turns_in_turn(engines: int) -> None:
+    made = dispatcher(*[8] * engines)
+    chosen = []
+    for index in range(3 * engines):
+        one = turn(f"p{index}", context_tokens=100 * (index % 7))
+        where = made.choose(one)
+        assert where is not None
+        made.place(one, where)
+        made.remove(one, where, completion_tokens=10)
+        chosen.append(where)
+
+    assert [chosen.count(index) for index in range(engines)] == [3] * engines

@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import anyio
@@ -54,6 +54,9 @@ class FakeRay(ModuleType):
     def is_initialized(self) -> bool:
         return self.started is not None
 
+    def get_runtime_context(self) -> SimpleNamespace:
+        return SimpleNamespace(get_node_id=lambda: "own")
+
     def shutdown(self) -> None:
         self.threads.append(threading.current_thread())
         self.temp_dir_at_stop = self.started is not None and Path(self.started["_temp_dir"]).is_dir()
@@ -65,6 +68,7 @@ class FakeRay(ModuleType):
 def ray(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRay]:
     fake = FakeRay()
     monkeypatch.setitem(sys.modules, "ray", fake)
+    monkeypatch.setitem(sys.modules, "ray._private.worker", ModuleType("ray._private.worker"))
     monkeypatch.setattr(os, "environ", os.environ.copy())
     os.environ.pop("RAY_ADDRESS", None)
     yield fake
@@ -105,8 +109,10 @@ async def test_an_own_ray_is_local_quiet_and_gone_with_its_directory(
 
 async def test_a_cluster_is_joined_and_nothing_of_it_is_set(ray: FakeRay) -> None:
     os.environ["RAY_ADDRESS"] = "10.0.0.1:6379"
-    await RayRuntime(gpus=4).start()
+    runtime = RayRuntime(gpus=4)
+    await runtime.start()
 
+    assert runtime.own_node == "own"
     assert ray.started is not None
     assert ray.started["address"] == "10.0.0.1:6379"
     assert not {"num_gpus", "object_store_memory", "_temp_dir", "include_dashboard"} & set(ray.started)
@@ -123,6 +129,16 @@ async def test_a_cluster_that_is_not_there_is_the_user_s_to_mend(ray: FakeRay) -
     ):
         await runtime.start()
     await runtime.stop()
+
+
+async def test_ray_s_client_server_is_refused_with_the_address_to_take(ray: FakeRay) -> None:
+    os.environ["RAY_ADDRESS"] = "ray://head:10001"
+    runtime = RayRuntime()
+
+    with pytest.raises(UserError, match=r"client server.*\n.*RAY_ADDRESS=HEAD:6379"):
+        await runtime.start()
+    await runtime.stop()
+    assert ray.threads == []
 
 
 async def test_a_start_that_is_stopped_half_way_is_undone_when_it_ends(ray: FakeRay) -> None:

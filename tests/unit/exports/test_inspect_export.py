@@ -114,5 +114,5 @@ def test_without_inspect_the_remedy_is_told_and_nothing_is_written(
 
     with pytest.raises(UserError, match="Inspect AI is not installed") as raised:
         write_inspect_logs(read_state(run_dir / JOURNAL_NAME), tmp_path / "out")
-    assert "recount[inspect]" in str(raised.value.remedy)
+    assert ".[inspect]" in str(raised.value.remedy)
     assert not (tmp_path / "out").exists()

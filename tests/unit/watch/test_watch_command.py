@@ -10,7 +10,7 @@ from support.events import run_started
 from support.watched import Journal
 
 from runner.errors import UserError
-from runner.views.watch import find_run
+from runner.views.watch.find import find_run
 
 ROOT = Path(__file__).resolve().parents[3]
 
