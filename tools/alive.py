@@ -18,6 +18,9 @@ _.converter  # logging's formatter
 _.globals  # Jinja's environment
 _.create_system  # zipfile's
 _.external_attr  # zipfile's
+_.gname  # tarfile's
+_.uname  # tarfile's
+_.mtime  # tarfile's
 _.quiet  # Rich's console
 _.caption  # Rich's table
 _.caption_justify  # Rich's table

@@ -26,7 +26,7 @@ from runner.errors import InfrastructureError
 DEFAULT_PORT = 6379
 START_TIMEOUT_S = 180.0
 START_ATTEMPTS = 3
-"""Ray gives its own helper 15 s to come up, which a busy machine may need longer for."""
+"""Ray gives its agent 15 s to come up, which a busy machine may need longer for."""
 STOP_TIMEOUT_S = 30.0
 OBJECT_STORE_BYTES = 128 << 20
 KILL_TIMEOUT_S = 5.0

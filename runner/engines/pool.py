@@ -189,9 +189,10 @@ class EnginePool(Engine):
                 member.revived.set()
 
     async def _start(self, member: Member) -> None:
-        if not member.replica.has_place:
+        def waits() -> None:
             member.state = ReplicaState.WAITING
-        await member.replica.wait_place()
+
+        await member.replica.wait_place(waits)
         member.state = ReplicaState.STARTING
         member.starts += 1
         member.fruitless_starts += 1

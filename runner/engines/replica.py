@@ -5,6 +5,7 @@ again is the pool's (`pool.py`); what a replica must do is tell at once, and tru
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 from runner.engines.base import Completion, EngineUnavailableError, GenerationRequest
 from runner.engines.reports import ReplicaStats
@@ -36,8 +37,11 @@ class Replica(ABC):
         """Whether it can start now, or has to wait for a node with room."""
         return True
 
-    async def wait_place(self) -> None:  # noqa: B027 - optional
-        """Return once there is a place for it to start in; not bounded, since a node may come hours later."""
+    async def wait_place(self, waits: Callable[[], None]) -> None:  # noqa: B027 - optional
+        """Return once there is a place for it to start in; not bounded, since a node may come hours later.
+
+        `waits` is called if there is none: that its node is gone may be found out only now.
+        """
 
     @abstractmethod
     async def start(self) -> None:

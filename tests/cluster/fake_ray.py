@@ -36,6 +36,7 @@ class FakeNode:
     holds: bool = False
     opened: list[str] = field(default_factory=list)
     closed: list[str] = field(default_factory=list)
+    begun: int = 0
     cancelled: int = 0
     agents: list[FakeAgent] = field(default_factory=list)
 
@@ -114,6 +115,7 @@ class FakeAgent:
         return None
 
     async def _run(self, name: str, script: bytes, timeout_s: float) -> ActionResult:
+        self.node.begun += 1
         try:
             while self.node.holds:  # noqa: ASYNC110 - set and taken back by tests
                 await asyncio.sleep(0.01)

@@ -1,11 +1,14 @@
 """Which node a workspace is opened on, and what follows when nodes and the head come and go."""
 
+from collections.abc import Callable
+
 import anyio
 import pytest
 from fake_ray import IDENTITY, FakeNode, FakeRuntime
 
 import runner.cluster.sandbox as module
 from runner.breaker import fault_of
+from runner.cluster import members
 from runner.cluster.host import ClusterLostError
 from runner.cluster.sandbox import ClusterSandbox
 from runner.events import Fault
@@ -17,14 +20,21 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "NODES_INTERVAL_S", 0.02)
-    monkeypatch.setattr(module, "REJOIN_PAUSE_S", 0.05)
+    monkeypatch.setattr(members, "NODES_INTERVAL_S", 0.02)
+    monkeypatch.setattr(members, "REJOIN_PAUSE_S", 0.05)
+    monkeypatch.setattr(module, "RESTING_INTERVAL_S", 0.02)
     monkeypatch.setattr(module, "NO_NODE_TIMEOUT_S", 0.2)
 
 
 def of(runtime: FakeRuntime, told: list[str] | None = None, **options: float) -> ClusterSandbox:
     tell = [].append if told is None else told.append
     return ClusterSandbox("run", tell=tell, runtime=runtime, **options)  # type: ignore[arg-type]
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    with anyio.fail_after(10):
+        while not holds():  # noqa: ASYNC110 - what is waited for is seen from outside
+            await anyio.sleep(0.01)
 
 
 def nodes(*slots: int) -> list[FakeNode]:
@@ -80,7 +90,7 @@ async def test_a_lost_node_fails_its_commands_as_ours_and_the_others_go_on() -> 
                 assert fault_of(caught.value) is Fault.SANDBOX
 
             tasks.start_soon(is_lost)
-            await anyio.sleep(0.05)
+            await until(lambda: first.begun == 1)
             runtime.lose(first)
         with pytest.raises(SandboxInfrastructureError):
             await here.run("again", 5.0)
@@ -98,7 +108,7 @@ async def test_a_node_that_joins_is_used() -> None:
     async with of(runtime, told) as sandbox:
         await sandbox.open("a")
         runtime.nodes.append(second)
-        await anyio.sleep(0.1)
+        await until(lambda: bool(told))
         await sandbox.open("b")
         assert second.opened == ["b"]
         assert (await sandbox.identity())["nodes"] == "10.0.0.1 10.0.0.2"
@@ -111,17 +121,17 @@ async def test_an_agent_that_died_is_made_again_on_its_node() -> None:
     async with of(runtime) as sandbox:
         await sandbox.open("a")
         only.agents[0].dead.set()
-        await anyio.sleep(0.1)
+        await until(lambda: len(only.agents) == 2)
         await sandbox.open("b")
-        assert len(only.agents) == 2
+        assert only.opened == ["a", "b"]
 
 
 async def test_without_any_node_left_opening_fails_as_ours_so_that_the_run_pauses() -> None:
     (only,) = nodes(2)
-    runtime = FakeRuntime(only)
-    async with of(runtime) as sandbox:
+    runtime, told = FakeRuntime(only), list[str]()
+    async with of(runtime, told) as sandbox:
         runtime.lose(only)
-        await anyio.sleep(0.05)
+        await until(lambda: bool(told))
         with pytest.raises(SandboxInfrastructureError, match="no node of the cluster"):
             await sandbox.open("a")
 
@@ -143,10 +153,11 @@ async def test_cancelling_a_command_cancels_it_at_its_node() -> None:
     async with of(FakeRuntime(only)) as sandbox:
         workspace = await sandbox.open("a")
         only.holds = True
-        with anyio.move_on_after(0.05):
-            await workspace.run("sleep", 5.0)
-        await anyio.sleep(0.02)
-        assert only.cancelled == 1
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(workspace.run, "sleep", 5.0)
+            await until(lambda: only.begun == 1)
+            tasks.cancel_scope.cancel()
+        await until(lambda: only.cancelled == 1)
         only.holds = False
         assert (await workspace.run("x", 5.0)).exit_code == 0
 
@@ -164,7 +175,7 @@ async def test_a_head_that_says_nothing_ends_the_run_and_not_only_an_attempt() -
                     await workspace.run("sleep", 5.0)
 
             tasks.start_soon(ends)
-            await anyio.sleep(0.02)
+            await until(lambda: only.begun == 1)
             runtime.answers = False
         with pytest.raises(ClusterLostError) as caught:
             await sandbox.open("b")
@@ -193,7 +204,7 @@ async def test_a_node_that_joins_and_differs_is_told_of_and_not_used() -> None:
     runtime, told = FakeRuntime(first), list[str]()
     async with of(runtime, told) as sandbox:
         runtime.nodes.append(second)
-        await anyio.sleep(0.1)
+        await until(lambda: bool(told))
         assert (await sandbox.capacity()).workspaces_at_once == 1
     assert len(told) == 1
     assert "policy_sha256" in told[0]

@@ -24,6 +24,7 @@ TRAJECTORIES = 120
 TURN_S = 1.0
 SAMPLING = Sampling(1.0, 1.0, 40, 0.0, 0.0, 1.0)
 WAIT_S = 240.0
+EVEN = 0.1
 
 
 class Notes(SilentListener):
@@ -75,12 +76,12 @@ async def play(engine: ScriptedClusterEngine, done: list[Completion], attempt: i
 
 
 async def until(engine: ScriptedClusterEngine, states: dict[ReplicaState, int]) -> None:
-    with anyio.fail_after(WAIT_S):
-        while True:
-            snapshot = await engine.snapshot()
-            if Counter(one.state for one in snapshot.replicas) == states:
-                return
+    found: Counter[ReplicaState] = Counter()
+    with anyio.move_on_after(WAIT_S):
+        while found != states:
             await anyio.sleep(0.5)
+            found = Counter(one.state for one in (await engine.snapshot()).replicas)
+    assert found == states
 
 
 async def test_a_lost_node_s_engines_wait_for_one_that_joins_and_no_turn_is_lost(
@@ -107,7 +108,10 @@ async def test_a_lost_node_s_engines_wait_for_one_that_joins_and_no_turn_is_lost
         await until(engine, {ReplicaState.SERVING: 4})
         nodes = Counter(one.node for one in (await engine.snapshot()).replicas)
 
-    assert sorted(Counter(one.engine for one in before).values()) == [90, 90, 90, 90]
+    even = TRAJECTORIES * TURNS / 4
+    shares = Counter(one.engine for one in before)
+    assert len(shares) == 4
+    assert all(abs(share - even) <= EVEN * even for share in shares.values()), shares
     for done in (before, after):
         assert sorted(one.text for one in done) == sorted(
             f"{index}/{turn}" for index in range(TRAJECTORIES) for turn in range(TURNS)

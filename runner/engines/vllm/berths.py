@@ -227,8 +227,8 @@ class Berths:
         berth = self._of_engine.get(engine)
         return berth is not None and berth.node in self._admitted
 
-    async def find(self, engine: str) -> None:
-        """Return once an engine has a berth; waits for a node as long as it takes."""
+    async def find(self, engine: str, waits: Callable[[], None]) -> None:
+        """Return once an engine has a berth; waits for a node as long as it takes, and says so first."""
         with suppress(EngineUnavailableError):
             # What is lost is to be known before what it held is believed.
             await self._look(not_older_s=FRESH_S)
@@ -238,6 +238,8 @@ class Berths:
         self._waiting[engine] = None
         try:
             self._assign()
+            if not self.has(engine):
+                waits()
             while not self.has(engine):
                 await self._changed.wait()
         finally:

@@ -1,7 +1,7 @@
 """The driver's side of one engine: makes its actor, asks it, watches it, and makes it again."""
 
 import itertools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -123,9 +123,9 @@ class VllmReplica(Replica):
         return self._berths is None or self._berths.has(self.name)
 
     @override
-    async def wait_place(self) -> None:
+    async def wait_place(self, waits: Callable[[], None]) -> None:
         if self._berths is not None:
-            await self._berths.find(self.name)
+            await self._berths.find(self.name, waits)
 
     @override
     async def start(self) -> None:

@@ -207,7 +207,9 @@ async def test_a_lost_node_takes_its_engines_with_it_and_they_wait_for_one_that_
 
         joined_at = anyio.current_time() + 1000
         tasks.start_soon(join_after, 1000, ray)
-        await berths.find("engine1")
+        waited: list[float] = []
+        await berths.find("engine1", lambda: waited.append(anyio.current_time()))
+        assert waited == [joined_at - 1000]
         assert anyio.current_time() - joined_at <= LOOK_INTERVAL_S
         assert (await berths.hold("engine1")).node.directory == "/models/c"
         tasks.cancel_scope.cancel()

@@ -1,5 +1,7 @@
 """Replicas that have to wait for a node, and replicas that come in the middle of a run. In virtual time."""
 
+from collections.abc import Callable
+
 import anyio
 import pytest
 from support.fake_replica import FakePool, FakeReplica, in_virtual_time, request
@@ -38,7 +40,9 @@ class Homeless(FakeReplica):
         return self._placed.is_set()
 
     @override
-    async def wait_place(self) -> None:
+    async def wait_place(self, waits: Callable[[], None]) -> None:
+        if not self._placed.is_set():
+            waits()
         await self._placed.wait()
 
 
@@ -79,6 +83,24 @@ async def test_waiting_for_a_node_counts_as_no_start_and_nobody_gives_it_up() ->
     (down,) = [one for one in reports if isinstance(one, ReplicaDown)]
     assert not down.given_up
     assert [(one.starts, one.node) for one in reports if isinstance(one, ReplicaUp)] == [(1, "n1"), (2, "n1")]
+
+
+@in_virtual_time
+async def test_that_the_node_is_gone_may_be_found_out_only_when_a_place_is_looked_for() -> None:
+    class Unsuspecting(Homeless):
+        @property
+        @override
+        def has_place(self) -> bool:
+            return True
+
+    one = Unsuspecting(placed=True)
+    async with FakePool([one]) as pool:
+        one.lose_node()
+        await anyio.sleep(100)
+        assert await states(pool) == {"h": ReplicaState.WAITING}
+        one.give_place()
+        await anyio.sleep(100)
+        assert await states(pool) == {"h": ReplicaState.SERVING}
 
 
 @in_virtual_time

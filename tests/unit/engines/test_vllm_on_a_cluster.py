@@ -145,7 +145,7 @@ async def test_a_node_that_joins_gets_engines_and_smaller_gpus_are_for_the_admis
         tasks.cancel_scope.cancel()
     for one in engine._replicas[16:]:
         with anyio.fail_after(1):
-            await one.wait_place()
+            await one.wait_place(lambda: None)
 
     assert berths.nodes == {"a": 8, "b": 8, "c": 4}
 

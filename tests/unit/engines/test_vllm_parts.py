@@ -201,7 +201,7 @@ def test_too_few_gpus_are_told_with_how_many_engines_they_take() -> None:
 def test_an_environment_without_vllm_is_told_with_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_module, "NEEDED_PACKAGES", ("no_such_package", "json"))
 
-    with pytest.raises(UserError, match=r"no no_such_package, .*\n.*recount\[gpu\].*--engine openai"):
+    with pytest.raises(UserError, match=r"no no_such_package, .*\n.*\[gpu\].*--engine openai"):
         check_packages()
 
 

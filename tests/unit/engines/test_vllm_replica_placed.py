@@ -1,5 +1,6 @@
 """An engine on a node of a cluster: its settings are the node's, and it is lost with the node."""
 
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -78,7 +79,7 @@ class FakeBerths:
     def has(self, _: str) -> bool:
         return not self.held[0].gone
 
-    async def find(self, _: str) -> None:
+    async def find(self, _: str, __: Callable[[], None]) -> None:
         await anyio.lowlevel.checkpoint()
         while len(self.held) > 1 and self.held[0].gone:
             self.held.pop(0)
@@ -149,7 +150,7 @@ async def test_a_turn_ends_with_its_node_and_the_next_life_is_on_another(tmp_pat
     assert not one.has_place
 
     runtime.ray.answers["generate"] = lambda _: GENERATED
-    await one.wait_place()
+    await one.wait_place(lambda: None)
     await one.start()
 
     assert runtime.ray.actors[0].killed
