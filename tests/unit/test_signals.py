@@ -64,9 +64,19 @@ def test_a_run_that_nobody_stops_ends_complete(profile: Path) -> None:
     assert (child.returncode, errors) == (0, "")
 
 
+@contextmanager
+def handled_by(number: signal.Signals, handler: signal.Handlers) -> Iterator[None]:
+    before = signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
+
+
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_stopped_run_ends_soon_in_order_and_with_results(profile: Path, stop: signal.Signals) -> None:
-    with running(profile, 0.1) as child:
+    # A child inherits what is ignored, and these tests may be run under nohup.
+    with handled_by(signal.SIGHUP, signal.SIG_DFL), running(profile, 0.1) as child:
         wait_for(child, "turn", times=7)
         child.send_signal(stop)
         started = time.monotonic()
@@ -116,14 +126,10 @@ def test_a_run_that_is_stopped_before_it_began_leaves_nothing(profile: Path, sto
 
 
 def test_a_hang_up_that_is_ignored_as_nohup_does_stops_nothing(profile: Path) -> None:
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        with running(profile, 0.05) as child:
-            wait_for(child, "turn")
-            child.send_signal(signal.SIGHUP)
-            child.communicate(timeout=60)
-    finally:
-        signal.signal(signal.SIGHUP, before)
+    with handled_by(signal.SIGHUP, signal.SIG_IGN), running(profile, 0.05) as child:
+        wait_for(child, "turn")
+        child.send_signal(signal.SIGHUP)
+        child.communicate(timeout=60)
 
     assert child.returncode == 0
 
