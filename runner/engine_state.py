@@ -190,10 +190,16 @@ class EngineState:
 
 @dataclass
 class NodeState:
-    """One node of a cluster: what its engines produced while they were there, and how often one was lost."""
+    """One node of a cluster: what its engines produced while they were there, how often one was lost, and how
+    many commands ran in its sandboxes."""
 
     produced: TurnSums = field(default_factory=TurnSums)
     losses: int = 0
+    actions: int = 0
+
+    def is_bereft(self, engines: int) -> bool:
+        """Say whether it had engines and has none now; a node may well have sandboxes alone."""
+        return not engines and (self.produced.turns > 0 or self.losses > 0)
 
 
 @dataclass
@@ -202,7 +208,7 @@ class EnginesState:
 
     by_name: dict[str, EngineState] = field(default_factory=dict)
     by_node: dict[str, NodeState] = field(default_factory=dict)
-    """Empty where engines are on one machine. An engine that moved counts where it was."""
+    """Empty on one machine. An engine that moved counts where it was."""
     queued: int | None = None
     """Turns that waited for a place when the newest sample was taken."""
     largest_queue: int | None = None
@@ -224,6 +230,8 @@ class EnginesState:
         engine.produced.add(turn)
         if engine.node is not None:
             self._node(engine.node).produced.add(turn)
+        if turn.tool is not None and turn.tool.node is not None:
+            self._node(turn.tool.node).actions += 1
 
     def apply(self, event: EngineEvent) -> None:
         """Take in what engines tell; any name may come first by any of these."""

@@ -275,6 +275,8 @@ class ToolRecord(BaseModel):
     peak_memory_bytes: int | None
     stdout_bytes: int
     stderr_bytes: int
+    node: UntrustedText | None = None
+    """Of a Ray cluster, the one that it ran on; None on one machine."""
 
 
 class TurnDone(TrajectoryEvent):

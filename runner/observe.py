@@ -80,4 +80,5 @@ def _record(result: ActionResult) -> ToolRecord:
         peak_memory_bytes=usage.peak_memory_bytes,
         stdout_bytes=result.stdout.total_bytes,
         stderr_bytes=result.stderr.total_bytes,
+        node=result.node,
     )

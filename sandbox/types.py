@@ -58,7 +58,7 @@ class ActionResult:
 
     `exit_code` is the shell's own, negative for death by a signal, None if the deadline or the output limit
     ended it (`timed_out`; `limits` says which). `limits` also names those that bit without ending the
-    command, such as a child killed for memory.
+    command, such as a child killed for memory. `node` is where in a cluster it ran; None on one machine.
     """
 
     stdout: CapturedStream
@@ -67,6 +67,7 @@ class ActionResult:
     timed_out: bool
     limits: tuple[Limit, ...]
     usage: Usage
+    node: str | None = None
 
 
 @dataclass(frozen=True)

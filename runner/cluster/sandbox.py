@@ -6,6 +6,7 @@ joins is used within seconds.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from types import TracebackType
 
 import anyio
@@ -172,10 +173,11 @@ class _ClusterWorkspace(Workspace):
     @override
     async def run(self, script: str | bytes, timeout_s: float) -> ActionResult:
         try:
-            return await self._host.run(self._name, check_script(script), timeout_s)
+            result = await self._host.run(self._name, check_script(script), timeout_s)
         except SandboxInfrastructureError:
             self._host.rest()
             raise
+        return replace(result, node=self._host.node.address)
 
     @override
     async def close(self) -> None:

@@ -180,6 +180,7 @@ NODE_FIGURES = (
     ("Tokens out", "completion_tokens", Kind.COUNT),
     ("Tokens out a second", "completion_tokens_per_s", Kind.RATE),
     ("Losses", "losses", Kind.COUNT),
+    ("Commands", "actions", Kind.COUNT),
 )
 
 

@@ -70,6 +70,7 @@ def _node(state: RunState, name: str, node: NodeState) -> dict[str, Any]:
         "completion_tokens_per_s": ratio(produced.completion_tokens, state.wall_s),
         "generate_s": seconds(produced.generate_s),
         "losses": node.losses,
+        "actions": node.actions,
     }
 
 

@@ -33,8 +33,15 @@ def node_table(view: View, width: int, most: int) -> list[Row]:
     nodes = view.state.engines.by_node
     if len(nodes) < 2 or most < 2:
         return []
-    head = RowMaker(width).add("node", 24, Tone.TITLE)
-    for name, room in (("engines", 8), ("batch", 7), ("tokens/s", 10), ("turns", 8), ("written", 9)):
+    head = RowMaker(width).add("node", 20, Tone.TITLE)
+    for name, room in (
+        ("engines", 8),
+        ("batch", 7),
+        ("tokens/s", 10),
+        ("turns", 8),
+        ("written", 9),
+        ("actions", 8),
+    ):
         head.add_right(name, room, Tone.TITLE)
     head.gap(2).add("losses", tone=Tone.TITLE)
     rows = [_node(name, one, view, width) for name, one in sorted(nodes.items())]
@@ -45,12 +52,13 @@ def _node(name: str, node: NodeState, view: View, width: int) -> Row:
     engines = view.state.engines.on_node(name)
     running = [one.sample.running for one in engines if one.sample is not None]
     rates = [rate for one in engines if (rate := tokens_per_s(view, one.name)) is not None]
-    maker = RowMaker(width).add(name, 23).gap(1)
-    maker.add_right(len(engines), 8, Tone.PLAIN if engines else Tone.BAD)
+    maker = RowMaker(width).add(name, 19).gap(1)
+    maker.add_right(len(engines), 8, Tone.BAD if node.is_bereft(len(engines)) else Tone.PLAIN)
     maker.add_right(sum(running) if running else words.NOT_KNOWN, 7)
     maker.add_right(words.count(sum(rates) if engines else None), 10)
     maker.add_right(words.count(node.produced.turns), 8)
-    maker.add_right(words.count(node.produced.completion_tokens), 9).gap(2)
+    maker.add_right(words.count(node.produced.completion_tokens), 9)
+    maker.add_right(words.count(node.actions), 8).gap(2)
     return maker.add(node.losses, tone=Tone.BAD if node.losses else Tone.FAINT).row()
 
 

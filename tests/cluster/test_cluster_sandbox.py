@@ -58,8 +58,9 @@ async def test_a_workspace_stays_on_its_node() -> None:
     async with of(FakeRuntime(first, second)) as sandbox:
         one, other = await sandbox.open("a"), await sandbox.open("b")
         for _ in range(3):
-            said = [(await each.run("x", 5.0)).stdout.head for each in (one, other)]
-            assert said == [b"10.0.0.1 x", b"10.0.0.2 x"]
+            ran = [await each.run("x", 5.0) for each in (one, other)]
+            assert [each.stdout.head for each in ran] == [b"10.0.0.1 x", b"10.0.0.2 x"]
+            assert [each.node for each in ran] == ["10.0.0.1", "10.0.0.2"]
 
 
 async def test_a_full_cluster_makes_the_next_one_wait_until_a_workspace_is_closed() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from support.engine_events import engine_down, engine_up, sample, use
 from support.events import began, ended, run_started, turn
-from support.live import view_of
+from support.live import tool, view_of
 
 from runner.engine_log import report_event, sample_event
 from runner.engines.reports import PoolSnapshot, ReplicaSnapshot, ReplicaState, ReplicaUp
@@ -69,6 +69,7 @@ def test_results_tell_each_node_s_part_and_none_on_one_machine() -> None:
         "completion_tokens_per_s": pytest.approx(300 / 12, rel=0.2),
         "generate_s": turn().generate_s,
         "losses": 1,
+        "actions": 0,
     }
     alone = build_results(reduce_events([run_started(), engine_up("a")]))["engines"]
     assert alone["by_node"] == {}
@@ -95,6 +96,26 @@ def test_the_report_has_a_column_a_node_and_none_on_one_machine() -> None:
     assert node_rows(build_results(reduce_events([run_started(), engine_up("a")]))) == ([], [])
 
 
+def commanded(numbers: "count[int]", node: str | None) -> AnyEvent:
+    return turn(number=next(numbers), engine="server", tool=tool(node=node), at=1010.0)
+
+
+def test_commands_count_for_the_node_whose_sandbox_ran_them_with_or_without_engines_there() -> None:
+    numbers = count()
+    nodes = ["10.0.0.1", "10.0.0.2", "10.0.0.2"]
+    events = [run_started(at=1000.0), began(), *(commanded(numbers, node) for node in nodes)]
+
+    found = build_results(reduce_events(events))["engines"]["by_node"]
+    assert {name: (one["actions"], one["engines"]) for name, one in found.items()} == {
+        "10.0.0.1": (1, 0),
+        "10.0.0.2": (2, 0),
+    }
+    rows = text_of(node_table(view_of(live(*events), now=1015.0), 80, 10))
+    assert [row.split()[-2:] for row in rows[1:]] == [["1", "0"], ["2", "0"]]
+    alone = reduce_events([run_started(at=1000.0), began(), commanded(count(), None)])
+    assert build_results(alone)["engines"]["by_node"] == {}
+
+
 def live(*events: AnyEvent) -> LiveState:
     state = LiveState()
     for event in events:
@@ -117,7 +138,16 @@ def test_a_frame_has_a_row_a_node_where_there_are_several() -> None:
 
     lines = text_of(node_table(view, 100, 10))
 
-    assert lines[0].split() == ["node", "engines", "batch", "tokens/s", "turns", "written", "losses"]
+    assert lines[0].split() == [
+        "node",
+        "engines",
+        "batch",
+        "tokens/s",
+        "turns",
+        "written",
+        "actions",
+        "losses",
+    ]
     assert lines[1].split()[:3] == ["10.0.0.1", "2", "3"]
     assert lines[2].split()[:3] == ["10.0.0.2", "0", "-"]
     assert lines[2].split()[-1] == "1"

@@ -40,8 +40,8 @@ def _node(name: str, node: NodeState, engines: int) -> Iterator[Line]:
     lost = f", an engine lost {node.losses} times" if node.losses else ""
     yield Line(
         f"node {shown(name)}: {engines} engines serve, {made.turns} turns,"
-        f" {count_text(made.completion_tokens)} tokens out{lost}",
-        CARE if lost or not engines else BOLD,
+        f" {count_text(made.completion_tokens)} tokens out, {node.actions} commands{lost}",
+        CARE if lost or node.is_bereft(engines) else BOLD,
     )
 
 
