@@ -10,6 +10,7 @@ A command that timed out, a refused prompt, turns that ran out: those are the mo
 successes, since whatever ran them works.
 """
 
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -22,6 +23,8 @@ from runner.engines.base import EngineUnavailableError, ScriptExhaustedError, Tr
 from runner.errors import InfrastructureError, RecountError
 from runner.events import Event, Fault, RunContinued, RunExamined, RunPaused
 from sandbox import SandboxError, SandboxInfrastructureError
+
+logger = logging.getLogger(__name__)
 
 EXAMINE_TIMEOUT_S = 60.0
 """The doctor's own bounds lie below."""
@@ -285,6 +288,10 @@ class Breaker:
                 findings = await self._examine()
             except (RecountError, SandboxError, OSError) as error:
                 findings = (f"the examination failed: {error}",)
+            except Exception as error:
+                # It decides nothing: neither does a fault in it, least of all to end the run.
+                logger.exception("the examination failed")
+                findings = (f"the examination failed: {type(error).__name__}: {error}",)
         self._emit(RunExamined(fault=pause.fault, findings=tuple(findings)))
         for line in findings or ("the doctor finds nothing wrong",):
             self._tell(line)

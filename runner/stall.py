@@ -8,6 +8,7 @@ limits do that, and they are elsewhere.
 
 import asyncio
 import faulthandler
+import logging
 import tempfile
 import threading
 import time
@@ -22,7 +23,7 @@ import anyio
 
 from runner.atomic import write_text
 from runner.engines.base import Engine
-from runner.errors import InfrastructureError
+from runner.errors import InfrastructureError, JournalWriteError
 from runner.events import EngineSample, Event, RunExamined, Stalled
 from runner.groups import first_error_only
 from runner.waiting import Wait, Waiting
@@ -30,11 +31,16 @@ from sandbox import Sandbox, SandboxError
 
 PROBE_TIMEOUT_S = 30.0
 """How long engines, and then the sandbox, may take to answer for a report."""
+PROBE_CLOSE_TIMEOUT_S = 2.0
+"""Shielded, so it counts against the ten seconds within which Ctrl-C ends a run; what is not closed goes with
+the run's label."""
 PROBE_WORKSPACE = "stall-probe"
 _MOST_TASKS = 300
 _MOST_FRAMES = 40
 _MOST_WAITS = 2000
 _MOST_KINDS = 8
+
+logger = logging.getLogger(__name__)
 
 _NO_MOVES = (EngineSample, RunExamined, Stalled)
 """Events that come by themselves."""
@@ -115,7 +121,13 @@ class StallWatch:
                 due_s = self._policy.silent_s
             elif silent_s >= due_s:
                 due_s = 2 * silent_s
-                await self._report(silent_s)
+                try:
+                    await self._report(silent_s)
+                except JournalWriteError:
+                    raise
+                except Exception:
+                    # A report looks at what is broken already, and is no reason to lose the run.
+                    logger.exception("no stall report")
 
     async def _report(self, silent_s: float) -> None:
         """Write a report and say where it is. What cannot be found out is left out; the run goes on."""
@@ -149,6 +161,9 @@ class StallWatch:
                 snapshot = await self._engine.snapshot()
             except InfrastructureError as error:
                 return [*lines, f"  do not answer: {error}"]
+            except Exception as error:
+                logger.exception("the engines' snapshot failed")
+                return [*lines, f"  cannot be asked: {type(error).__name__}: {error}"]
             if snapshot is None:
                 return [*lines, "  this kind tells nothing of itself"]
             lines += [
@@ -172,7 +187,7 @@ class StallWatch:
                     await workspace.run("true", PROBE_TIMEOUT_S)
                     lines.append(f"  {step} took {self._clock() - began:.3f} s")
                 finally:
-                    with anyio.move_on_after(PROBE_TIMEOUT_S, shield=True), suppress(SandboxError):
+                    with anyio.move_on_after(PROBE_CLOSE_TIMEOUT_S, shield=True), suppress(SandboxError):
                         await workspace.close()
             except SandboxError as error:
                 lines.append(f"  {step} failed after {self._clock() - began:.3f} s: {error}")
@@ -275,8 +290,11 @@ def _looked_into(awaited: object) -> tuple[CodeType | None, FrameType | None, ob
 
 
 def _thread_lines() -> list[str]:
-    """Where every thread stands."""
-    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as file:
-        faulthandler.dump_traceback(file, all_threads=True)
-        file.seek(0)
-        return ["threads", *(f"  {line}" for line in file.read().splitlines())]
+    """Where every thread stands. It is written to a file first, and a disk may be what the run waits for."""
+    try:
+        with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as file:
+            faulthandler.dump_traceback(file, all_threads=True)
+            file.seek(0)
+            return ["threads", *(f"  {line}" for line in file.read().splitlines())]
+    except OSError as error:
+        return ["threads", f"  cannot be told: {error}"]

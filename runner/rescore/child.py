@@ -16,10 +16,13 @@ from collections.abc import Callable
 from dataclasses import asdict
 from importlib import metadata
 from types import FrameType
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from runner.rescore.model import Failure
 from runner.rescore.scorers import Compare, ScorerModule, UnreadableGoldError
+
+if TYPE_CHECKING:
+    from _typeshed import TraceFunction
 
 _DETAIL_CHARS = 300
 _GRACE_S = 5
@@ -90,14 +93,16 @@ class _SwallowedErrors:
 
     def __init__(self) -> None:
         self.names: list[str] = []
+        self._before: TraceFunction | None = None
 
     def __enter__(self) -> None:
+        self._before = sys.gettrace()
         sys.settrace(self._enter)
 
     def __exit__(self, *_: object) -> None:
         if sys.gettrace() is None:  # there was no memory even to note it
             self.names.append(MemoryError.__name__)
-        sys.settrace(None)
+        sys.settrace(self._before)
 
     def _enter(self, frame: FrameType, _event: str, _value: object) -> Trace:
         frame.f_trace_lines = False

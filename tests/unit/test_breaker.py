@@ -245,11 +245,18 @@ async def test_a_doctor_that_fails_or_hangs_changes_nothing() -> None:
         await anyio.sleep_forever()
         return ()
 
-    failed = await play(dead_until(30), examine=fails)
+    async def errs() -> Sequence[str]:
+        raise KeyError("gpu")
+
+    erred = await play(dead_until(30), examine=errs)
+    failed = await play(dead_until(anyio.current_time() + 30), examine=fails)
     hung = await play(dead_until(anyio.current_time() + 300), examine=hangs)
 
     assert [one.findings for one in failed.of(RunExamined) if isinstance(one, RunExamined)] == [
         ("the examination failed: no engine",)
+    ]
+    assert [one.findings for one in erred.of(RunExamined) if isinstance(one, RunExamined)] == [
+        ("the examination failed: KeyError: 'gpu'",)
     ]
     assert [one.findings for one in hung.of(RunExamined) if isinstance(one, RunExamined)] == [
         ("the examination took more than 60 s",)

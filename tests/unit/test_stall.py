@@ -1,5 +1,6 @@
 """A run in which nothing moves says what it waits for, beside its journal, and goes on."""
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -8,6 +9,7 @@ import anyio
 import pytest
 from support.builders import RULES, answer, bash, job, write_profile
 from support.fake_engine import FakeEngine
+from support.fake_replica import in_virtual_time
 from support.fake_sandbox import FakeSandbox
 from support.runs import run_plan
 from support.stopping import start
@@ -20,10 +22,10 @@ from runner.groups import first_error_only
 from runner.journal import JOURNAL_NAME, read_journal, read_state
 from runner.oversight import Oversight
 from runner.plan import Plan, make_plan
-from runner.stall import StallPolicy, StallWatch
+from runner.stall import PROBE_CLOSE_TIMEOUT_S, StallPolicy, StallWatch
 from runner.trajectory import TrajectoryRunner
 from runner.waiting import Waiting
-from sandbox import SandboxInfrastructureError, Workspace
+from sandbox import ActionResult, SandboxInfrastructureError, Workspace
 
 pytestmark = pytest.mark.anyio
 QUICK = StallPolicy(silent_s=0.2, blocked_s=60, check_s=0.02)
@@ -167,6 +169,62 @@ async def test_a_sandbox_that_fails_is_told_of(tmp_path: Path) -> None:
     await stalled(tmp_path, FakeEngine(no_turn), Dead())
 
     assert "the daemon is gone" in report(tmp_path)
+
+
+async def test_a_fault_in_what_is_asked_or_written_costs_its_part_of_the_report_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_place(*_: object, **__: object) -> None:
+        raise FileNotFoundError(2, "No usable temporary directory found")
+
+    async def fault() -> PoolSnapshot:
+        raise KeyError("metric")
+
+    monkeypatch.setattr("tempfile.TemporaryFile", no_place)
+    await stalled(tmp_path, Told(fault))
+
+    text = report(tmp_path)
+    assert "cannot be asked: KeyError: 'metric'" in text
+    assert "cannot be told: [Errno 2] No usable temporary directory found" in text
+    assert "a command took 0." in text
+
+
+async def test_a_report_that_cannot_be_made_ends_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fault(_: Waiting) -> list[str]:
+        raise ValueError("a fault of ours")
+
+    monkeypatch.setattr(Waiting, "now", fault)
+    watch = StallWatch(tmp_path, FakeEngine(no_turn), FakeSandbox(), Waiting(), policy=QUICK)
+    async with watch.open():
+        with anyio.fail_after(LIMIT_S):
+            while "no stall report" not in caplog.text:  # noqa: ASYNC110 - only the log tells
+                await anyio.sleep(0.01)
+
+
+@in_virtual_time
+async def test_stopping_a_run_waits_for_no_report_of_a_hung_sandbox(tmp_path: Path) -> None:
+    async def hang() -> ActionResult:
+        running.set()
+        await anyio.sleep_forever()
+        raise AssertionError("not reached")
+
+    running = anyio.Event()
+    box = FakeSandbox(lambda _: hang(), on_close=anyio.sleep_forever)
+    policy = StallPolicy(silent_s=60, blocked_s=1e9, check_s=1)
+    watch = StallWatch(
+        tmp_path,
+        FakeEngine(no_turn),
+        box,
+        Waiting(),
+        policy=policy,
+        clock=asyncio.get_running_loop().time,
+    )
+    async with watch.open():
+        await running.wait()
+        stopped_at = anyio.current_time()
+    assert anyio.current_time() - stopped_at == PROBE_CLOSE_TIMEOUT_S
 
 
 async def test_further_reports_come_when_the_silence_has_doubled(tmp_path: Path) -> None:
