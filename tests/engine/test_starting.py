@@ -100,7 +100,7 @@ def test_a_killed_driver_takes_its_engines_along(small_model: Path, tmp_path: Pa
         assert driver.stdout is not None
         assert driver.stdout.readline() == "serving\n"
         family = descendants(driver.pid)
-        assert len(engine_cores(family)) == 1
+        assert len(engine_cores(family)) == 1, still_alive(family)
         time.sleep(12)  # longer than a worker thread idles
         assert len(engine_cores(still_alive(family))) == 1
         serving = {pid: family[pid] for pid in (*engine_cores(family), *actors(family))}

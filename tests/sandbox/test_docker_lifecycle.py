@@ -23,6 +23,8 @@ pytestmark = [pytest.mark.docker, pytest.mark.anyio]
 
 ROOT = Path(__file__).parents[2]
 SETTLE_S = 20.0
+FAR_S = 30.0
+"""Far above what it takes on a busy machine, far below what the command would take."""
 
 
 def containers(api: docker.APIClient, run_id: str, **more: str) -> list[dict[str, str]]:
@@ -102,7 +104,7 @@ async def test_a_cancelled_command_is_dead_at_once_and_the_workspace_goes_on(
     started = time.monotonic()
     with anyio.move_on_after(1.0):
         await workspace.run("while :; do date >> w; sleep 0.01; done", 60)
-    assert time.monotonic() - started < 3
+    assert time.monotonic() - started < FAR_S
     sizes = [(await workspace.run("stat -c %s w", 9)).stdout.head for _ in range(2)]
     assert sizes[0] == sizes[1] != b"0\n"
     await workspace.close()

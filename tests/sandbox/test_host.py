@@ -15,6 +15,8 @@ from sandbox import HostSandbox, Limit, Workspace
 pytestmark = pytest.mark.anyio
 
 LIMIT_BYTES = 4096
+FAR_S = 30.0
+"""Far above what it takes on a busy machine, far below what the command would take."""
 
 
 @pytest.fixture
@@ -45,7 +47,7 @@ IS_DEAD = "test ! -e /proc/$(cat pid) || grep -q '^State:.Z' /proc/$(cat pid)/st
 async def test_a_time_out_takes_the_whole_group(workspace: Workspace) -> None:
     started = time.monotonic()
     result = await workspace.run("echo before; sleep 60 & echo $! > pid; sleep 60", 0.5)
-    assert time.monotonic() - started < 3
+    assert time.monotonic() - started < FAR_S
     assert (result.exit_code, result.timed_out, result.limits) == (None, True, (Limit.TIME,))
     assert (await workspace.run(IS_DEAD, 5)).exit_code == 0
 

@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-import time
+import threading
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,8 @@ from runner.errors import ExitCode, UserError
 from tests.support.fake_sandbox import FakeSandbox, result
 
 ROOT = Path(__file__).parents[3]
+LIMIT_S = 30.0
+"""Never reached where what is tested holds, however busy the machine."""
 
 
 def check(state: State) -> Check:
@@ -71,19 +73,20 @@ async def test_a_machine_in_order_passes(monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.anyio
 async def test_a_check_that_hangs_fails_alone_and_in_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    released = time.monotonic() + 1.5
+    examined_by_then = threading.Event()
+    released: list[bool] = []
 
     def hang() -> tuple[Gpu, ...]:
-        time.sleep(max(0.0, released - time.monotonic()))
+        released.append(examined_by_then.wait(LIMIT_S))
         return ()
 
-    started = time.monotonic()
     checks = await examined(monkeypatch, timeout_s=0.3, gpus=hang)
+    examined_by_then.set()
 
+    assert released == []
     assert checks["GPUs"].detail == "no answer within 0.3 s"
     assert checks["GPUs"].state is State.FAILED
     assert checks["driver"].state is State.OK
-    assert time.monotonic() - started < 1.4
 
 
 @pytest.mark.anyio
@@ -100,19 +103,24 @@ async def test_a_check_that_breaks_fails_alone(monkeypatch: pytest.MonkeyPatch, 
 
 @pytest.mark.anyio
 async def test_checks_are_made_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    def slow_gpus() -> tuple[Gpu, ...]:
-        time.sleep(0.4)
+    gpus_asked, disk_asked = threading.Event(), threading.Event()
+
+    def gpus_with_disk() -> tuple[Gpu, ...]:
+        gpus_asked.set()
+        met.append(disk_asked.wait(LIMIT_S))
         return ()
 
-    def slow_space(_path: Path) -> Space:
-        time.sleep(0.4)
+    def disk_with_gpus(_path: Path) -> Space:
+        disk_asked.set()
+        met.append(gpus_asked.wait(LIMIT_S))
         return Space(1, 1, 1)
 
-    started = time.monotonic()
-    await examined(monkeypatch, gpus=slow_gpus, space=slow_space)
+    met: list[bool] = []
+    await examined(monkeypatch, timeout_s=2 * LIMIT_S, gpus=gpus_with_disk, space=disk_with_gpus)
 
-    # Disk looks at three places, one after the other.
-    assert time.monotonic() - started < 1.55
+    # Disk looks at several places, one after the other.
+    assert len(met) >= 4
+    assert all(met)
 
 
 # ── the command ──────────────────────────────────────────────────────────────────────────────────────────
