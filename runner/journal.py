@@ -200,6 +200,13 @@ def _plain(value: object) -> object:
     raise TypeError(f"{type(value).__name__} does not belong into a journal")
 
 
+FOREIGN_REMEDY = (
+    "if another version of Recount wrote it, read it with that one"
+    " (an image may be older than its checkout: docker compose build)"
+)
+DAMAGED_REMEDY = "restore the file from a copy; recount verify run RUN names every line that was changed"
+
+
 class JournalError(UserError):
     """A journal that cannot be read; the message names file and line."""
 
@@ -275,7 +282,8 @@ def _read_event(raw: bytes, path: Path, number: int) -> AnyEvent:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
         raise JournalError(
-            f"{path}:{number}: no event of this journal version: {place}: {first['msg']}"
+            f"{path}:{number}: no event of this journal version: {place}: {first['msg']}",
+            remedy=FOREIGN_REMEDY,
         ) from error
     except (ValueError, RecursionError) as error:
-        raise JournalError(f"{path}:{number}: damaged: {error}") from error
+        raise JournalError(f"{path}:{number}: damaged: {error}", remedy=DAMAGED_REMEDY) from error

@@ -27,7 +27,7 @@ def read_json_lines(path: Path) -> Iterator[tuple[int, object]]:
 
 def _decode(raw: bytes, path: Path, number: int) -> object:
     try:
-        return json.loads(raw.decode("utf-8"))
+        return json.loads(raw.rstrip(b"\r\n").decode("utf-8"))
     except UnicodeDecodeError as error:
         raise JsonLinesError(f"{path}:{number}: not UTF-8 (byte {error.start} of the line)") from error
     except json.JSONDecodeError as error:

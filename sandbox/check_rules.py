@@ -272,8 +272,9 @@ def _engine(policy: Policy, seen: Seen) -> Iterator[Check]:
 def _isolation(_: Policy, seen: Seen) -> Iterator[Check]:
     left = seen.leftovers
     dead = left["started"] and not left["grew"] and left["processes"] <= OWN_PROCESSES
+    expected = f"at most {OWN_PROCESSES} processes, its own"
     shown = f"{left['processes']} processes, file grew by {left['grew']} bytes"
-    yield Check("a background process is dead before the next action", "nothing of it", shown, dead)
+    yield Check("a background process is dead before the next action", f"{expected}; no growth", shown, dead)
     other = seen.neighbour
     yield none_of("files of another workspace", "none", other["found"])
     different = other["uid"] != seen.facts["uid"][0]
@@ -283,7 +284,7 @@ def _isolation(_: Policy, seen: Seen) -> Iterator[Check]:
         name for name in SEPARATE_NAMESPACES if name in own and own[name] == other["namespaces"].get(name)
     ]
     yield none_of("namespaces shared with another workspace", "none", shared)
-    yield Check("processes of others", "none", str(other["processes"]), other["processes"] <= OWN_PROCESSES)
+    yield Check("processes of others", expected, str(other["processes"]), other["processes"] <= OWN_PROCESSES)
 
 
 def _usable(_: Policy, seen: Seen) -> Iterator[Check]:

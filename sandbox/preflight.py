@@ -159,7 +159,8 @@ def _check_socket(path: str) -> None:
         except PermissionError as error:
             raise SandboxPrerequisiteError(
                 f"no permission to use the Docker engine's socket {path}",
-                remedy="run as a member of the group that owns it, or as root",
+                remedy="join the group that owns it (mostly `sudo usermod -aG docker $USER`, then log in"
+                " again), or run as root",
             ) from error
         except OSError as error:
             raise SandboxPrerequisiteError(

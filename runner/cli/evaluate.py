@@ -18,7 +18,15 @@ from runner.cli.doctor import MODEL_VARIABLE, VLLM, ask_about, model_of_environm
 from runner.cli.fetch import DataOption, ManifestOption, ModelsOption
 from runner.cli.output import line, log_of_no_run, out
 from runner.cli.preparation import Fetching, Preparation, gather, plan_of
-from runner.cli.resuming import Asked, asked_again, find_resumable, find_unfinished, offer_lines, was_lenient
+from runner.cli.resuming import (
+    Asked,
+    asked_again,
+    find_resumable,
+    find_unfinished,
+    offer_lines,
+    was_lenient,
+    way_on,
+)
 from runner.cluster.choice import sandbox_of_run, use_cluster
 from runner.doctor import Question
 from runner.engines.base import Engine
@@ -219,6 +227,8 @@ def evaluate(  # noqa: PLR0913, PLR0917 - typer reads options from parameters
             _look_ahead(asked, question, fetching)
         outcome = _run(asked, question, fetching, resumption, ui, run_id, examines=doctor)
     line(f"results in {outcome.run_dir}")
+    if outcome.exit_code is not ExitCode.OK:
+        line(f"to go on with it: {way_on(outcome.run_dir)}")
     differs = fail_if_differs and outcome.exit_code is ExitCode.OK and outcome.differs
     code = ExitCode.CHECK_FAILED if differs else outcome.exit_code
     leave_if_ray_hangs(code)

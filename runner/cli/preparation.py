@@ -15,6 +15,7 @@ from runner.engines.scripted_cluster import ScriptedClusterEngine
 from runner.engines.vllm.engine import VllmEngine
 from runner.errors import UserError
 from runner.plan import Plan, build_engine, make_plan
+from runner.resources import PROFILE_DIR
 from runner.views.fetching import FetchPhases, Shows
 from runner.views.phases import Phase
 from sandbox import Sandbox
@@ -132,7 +133,7 @@ class Preparation:
             if check.state is State.WARNING:
                 self._shows.note(_in_a_line(check))
         if not report.holds:
-            raise not_ready(self._question.profile.name, report)
+            raise not_ready(self._question, report)
 
     def _check_gold(self, plan: Plan) -> None:
         """Grade the gold answers of what was fetched behind the examination."""
@@ -141,12 +142,14 @@ class Preparation:
             raise UserError(f"{GOLD}: {finding.detail}", remedy=finding.remedy)
 
 
-def not_ready(profile: str, report: Report) -> UserError:
+def not_ready(question: Question, report: Report) -> UserError:
     """Return the error of a machine that a run would fail on, every finding with its remedy."""
+    profile, path = question.profile.name, question.profile_path
+    asked = path.stem if path.parent == PROFILE_DIR else str(path)
     failed = [_in_a_line(one) for one in report.checks if one.state is State.FAILED]
     return UserError(
         "\n  ".join((f"this machine is not ready for {profile}:", *failed)),
-        remedy=f"mend it, and see every check: recount doctor {profile}; --no-doctor starts without looking",
+        remedy=f"mend it, and see every check: recount doctor {asked}; --no-doctor starts without looking",
     )
 
 

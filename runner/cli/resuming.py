@@ -23,6 +23,11 @@ MOST_READ = 3
 _LAST_BYTES = 1 << 16
 
 
+def way_on(run_dir: Path) -> str:
+    """Return the command that goes on with a run."""
+    return f"recount eval --resume {clean_text(str(run_dir), keep_lines=False)}"
+
+
 @dataclass(frozen=True)
 class UnfinishedRun:
     """A run that stopped before every trajectory had its score."""
@@ -45,7 +50,7 @@ class UnfinishedRun:
         name = clean_text(self.run_dir.name, keep_lines=False)
         return (
             f"{name} of this profile {how} with {missing} of {planned} trajectories missing;"
-            f" to go on with it: recount eval --resume {clean_text(str(self.run_dir), keep_lines=False)}"
+            f" to go on with it: {way_on(self.run_dir)}"
         )
 
 

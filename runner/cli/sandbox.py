@@ -161,7 +161,7 @@ def check(
         line(json.dumps([asdict(each) for each in found], indent=2))
     else:
         out.print(checks_table(found))
-        line(f"{len(found)} controls, {failed} of them do not hold")
+        line(f"{len(found)} controls, " + (f"{failed} of them do not hold" if failed else "all of them hold"))
     raise typer.Exit(ExitCode.CHECK_FAILED if failed else ExitCode.OK)
 
 

@@ -1,7 +1,7 @@
 """What has to be fetched, whether its servers answer, and whether the clocks agree."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from urllib.parse import quote, urlsplit
@@ -27,6 +27,10 @@ OFFLINE_REMEDY = "unset HF_HUB_OFFLINE, or bring the files: recount fetch PROFIL
 UNREACHABLE_REMEDY = (
     "check the network and HTTPS_PROXY; HF_ENDPOINT and RECOUNT_GITHUB_RAW name mirrors;"
     " without any network: recount fetch PROFILE --from DIR, or --no-fetch where --data and --pack name files"
+)
+NO_HUB_REMEDY = (
+    "check the network and HTTPS_PROXY; HF_ENDPOINT names a mirror; without any network: --model DIRECTORY of"
+    " one that is here (for compose RECOUNT_MODELS=DIRECTORY_ABOVE RECOUNT_MODEL=/models/NAME)"
 )
 _CLIENT_ERROR, _SERVER_ERROR = 400, 500
 _FORBIDDEN, _TOO_MANY = (401, 403), 429
@@ -141,7 +145,9 @@ async def examine_artifacts(question: Question, servers: Servers) -> Finding:
     if question.fetching.offline:
         return failed(f"{vllm.model} is not here, and HF_HUB_OFFLINE forbids to fetch it", OFFLINE_REMEDY)
     address = servers.hub_address(vllm.model)
-    return judge_fetch(f"{vllm.model} has to be fetched", {address: await servers.ask(address)})
+    finding = judge_fetch(f"{vllm.model} has to be fetched", {address: await servers.ask(address)})
+    # No manifest: `recount fetch` has nothing to do with this model, with or without --from.
+    return replace(finding, remedy=NO_HUB_REMEDY) if finding.remedy == UNREACHABLE_REMEDY else finding
 
 
 async def _examine_store(question: Question, store: Store, servers: Servers) -> Finding:

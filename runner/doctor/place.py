@@ -110,7 +110,7 @@ def engine_remedy(host: Host, remedy: str) -> str:
         for what, address in other_sockets(host)
     ]
     kind = container_kind(host)
-    if not parts and kind is not None:
+    if not parts and kind is not None and not _has_socket(host):
         parts = [f"this node is itself {kind} without Docker; {SERVE_THERE}"]
     else:
         parts.append(remedy)
@@ -121,6 +121,12 @@ def engine_remedy(host: Host, remedy: str) -> str:
     return "; ".join(parts)
 
 
+def _has_socket(host: Host) -> bool:
+    """Say whether the engine's address leads anywhere; an engine behind it may still refuse us."""
+    address = engine_address(host)
+    return not address.startswith(UNIX) or host.exists(Path(address.removeprefix(UNIX)))
+
+
 def examine_place(host: Host, broker: Path | None) -> Finding:
     """Say what this node is, and fail where no sandbox can come from it."""
     kind = container_kind(host)
@@ -129,8 +135,6 @@ def examine_place(host: Host, broker: Path | None) -> Finding:
         return ok(f"a machine of its own{selinux}")
     if broker is not None:
         return ok(f"{kind}; commands go to a broker{selinux}")
-    address = engine_address(host)
-    reachable = not address.startswith(UNIX) or host.exists(Path(address.removeprefix(UNIX)))
-    if reachable or other_sockets(host):
+    if _has_socket(host) or other_sockets(host):
         return ok(f"{kind} with an engine's socket{selinux}")
     return failed(f"this node is itself {kind}, and has no Docker", SERVE_THERE)

@@ -20,6 +20,7 @@ from runner.engines.base import (
 from runner.engines.openai_pool import Answer, Endpoint, OpenAISettings, ServerPool, describe
 from runner.engines.openai_wire import (
     Blame,
+    MalformedReplyError,
     blame,
     completion_body,
     read_reply,
@@ -133,6 +134,14 @@ class OpenAIEngine(Engine):
             answer = await self._pool.probe(f"{endpoint.url}/chat/completions", body)
         except httpx.HTTPError:
             return
+        if answer.is_success and isinstance(answer.payload, dict):
+            try:
+                read_reply(answer.payload)
+            except MalformedReplyError as error:
+                raise UserError(
+                    f"{endpoint.url} answers without what every turn needs: {error}",
+                    remedy="name a server whose chat completions have `choices` and `usage`",
+                ) from error
         if answer.is_success or blame(answer.status_code, answer.payload) is Blame.RETRYABLE:
             return
         _, message = self._pool.error_of(answer.payload)

@@ -98,7 +98,10 @@ def _note_versions(state: RunState, journal: JournalFacts, report: RunReport) ->
             " what a version derives otherwise differs too"
         )
     if state.ended is None:
-        report.notes.append("the journal has no end: the run was killed, or its last lines are gone")
+        report.notes.append(
+            "the journal has no end: the run was killed, or its last lines are gone;"
+            " recount eval --resume RUN ends it and writes what is missing"
+        )
 
 
 def _check_chain(path: Path, report: RunReport) -> Iterator[tuple[str, str]]:

@@ -127,6 +127,7 @@ def test_a_stopped_run_ends_within_ten_seconds_and_leaves_no_container(
     assert process.returncode == 130
     assert "ended=interrupted" in output
     assert "never started" in output
+    assert output.rstrip().endswith(f"to go on with it: recount eval --resume {tmp_path / run_id}")
     assert containers_of(run_id) == []
     results = json.loads((tmp_path / run_id / "evaluation_results.json").read_text())
     assert results["end"] == "interrupted"

@@ -51,6 +51,7 @@ def test_a_limit_keeps_the_first_problems_and_the_whole_file_s_hash(tmp_path: Pa
     [
         ("{", 1, "not JSON"),
         (GOOD + "{'id': 1}\n", 2, "not JSON"),
+        ('{"id": "a"\n', 1, "not JSON: Expecting ',' delimiter (column 11)"),
         (GOOD + "\n[]\n", 3, "not an object"),
         (GOOD + '"a"\n', 2, "not an object"),
         (b"\xff\xfe\n", 1, "not UTF-8 (byte 0 of the line)"),

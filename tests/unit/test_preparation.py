@@ -1,7 +1,7 @@
 """What comes before a run: the examination, the fetch, and the plan that is made of what was fetched."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,7 @@ from support.artifact_server import ArtifactServer
 from support.fake_sandbox import FakeSandbox, result
 
 from runner.cli.doctor import ask_about
-from runner.cli.preparation import Fetching, Preparation, gather
+from runner.cli.preparation import Fetching, Preparation, gather, not_ready
 from runner.cli.resuming import Asked
 from runner.doctor import Check, Question, State, examine
 from runner.doctor import Report as Examined
@@ -220,9 +220,16 @@ async def test_a_machine_that_is_not_ready_is_refused_with_every_remedy(
     message = str(caught.value)
     assert "disk: no room (make some)" in message
     assert "driver: too old (install a newer one)" in message
-    assert "recount doctor final4" in str(caught.value.remedy)
+    assert f"recount doctor {here.asked.profile};" in str(caught.value.remedy)
     assert here.shown.notes == ["clock: it is slow (set it)"]
     assert here.server.downloads("") == []
+
+
+def test_the_doctor_that_is_named_is_of_the_profile_that_was_asked_for(here: Here) -> None:
+    report = Examined("final4", (Check("disk", State.FAILED, "no room", "make some", 0.1),))
+    mine = replace(here.question(), profile_path=Path("own/mine.toml"))
+
+    assert "recount doctor own/mine.toml;" in str(not_ready(mine, report).remedy)
 
 
 async def test_the_doctor_asks_for_no_network_that_the_run_will_not_use(here: Here) -> None:

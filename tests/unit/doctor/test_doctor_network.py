@@ -49,6 +49,15 @@ async def test_what_is_missing_and_can_be_had_is_fine() -> None:
     assert len(net.asked) == 2
 
 
+async def test_a_model_without_a_manifest_is_not_sent_to_a_fetch_that_does_nothing(tmp_path: Path) -> None:
+    found = await artifacts(a_question("cpu", fetching=FetchSettings(hub_cache=tmp_path)), Net(DEAD))
+
+    assert found.state is State.FAILED
+    assert "recount fetch" not in (found.remedy or "")
+    for part in ("--model DIRECTORY", "RECOUNT_MODELS", "RECOUNT_MODEL="):
+        assert part in (found.remedy or "")
+
+
 async def test_a_server_that_does_not_answer_is_named_with_the_ways_around() -> None:
     found = await artifacts(a_question(), Net(DEAD))
 

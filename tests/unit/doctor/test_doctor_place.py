@@ -47,6 +47,12 @@ def test_a_container_without_docker_is_told_to_serve_and_to_evaluate_from_elsewh
     assert "--engine openai" in (found.remedy or "")
 
 
+def test_a_container_whose_socket_is_closed_to_us_is_not_told_that_it_has_no_docker() -> None:
+    host = a_host({"/.dockerenv": "", SOCKET: ""})
+
+    assert engine_remedy(host, "join the group") == "join the group"
+
+
 @pytest.mark.parametrize(
     ("files", "environment", "broker"),
     [

@@ -64,6 +64,21 @@ async def test_a_passing_failure_is_tried_again_with_the_same_seed(failure: Repl
     assert [one.body["seed"] for one in server.chats] == [1234, 1234]
 
 
+@pytest.mark.parametrize(
+    ("body", "lacks"),
+    [({"choices": [{"message": {"content": "1"}}]}, "usage"), ({"hello": 1}, "choices")],
+    ids=["no usage", "no choices"],
+)
+async def test_a_server_whose_answers_lack_what_every_turn_needs_is_refused_at_the_start(
+    body: dict[str, object], lacks: str
+) -> None:
+    with (
+        OpenAIServer(lambda _: json_reply(body)) as server,
+        pytest.raises(UserError, match=rf"without what every turn needs.*no {lacks}"),
+    ):
+        await start_and_stop(OpenAIEngine(settings(server.url)))
+
+
 @pytest.mark.parametrize("attempts", [1, 3])
 async def test_a_failure_that_stays_is_ours_after_bounded_tries(attempts: int) -> None:
     with OpenAIServer() as server:
