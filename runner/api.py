@@ -20,7 +20,7 @@ from runner.events import DatasetRecord, ProblemRecord, RunStarted, TurnDone
 from runner.journal import JOURNAL_NAME, JournalFacts, read_run
 from runner.protocol.score import AnswerStatus, ScoreMethod, Termination
 from runner.rescore.files import ScoreKey, read_scores
-from runner.rescore.model import Scorer
+from runner.rescore.registry import Scorer
 from runner.results.build import build_results, is_complete
 from runner.state import RunState, TrajectoryState
 from runner.statistics import Interval

@@ -6,29 +6,21 @@ files lie and on which machine does not, and is recorded. What is not known to b
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from typing_extensions import override
 
 from runner.clean import clean_text
+from runner.engines.kind import EngineKind
+from runner.engines.registry import KINDS
 from runner.events import ArtifactsRecord, ComparisonRecord, DatasetRecord, RunStarted
 
 _SHOWN_CHARS = 120
 _ABSENT = "nothing"
 
-_HARMLESS_SETTINGS = (
-    *("description", "concurrency", "retry", "pack", "sandbox.policy"),
-    *("engine.engines", "engine.fit", "engine.script", "engine.base_urls", "engine.api_key_env"),
-    *("engine.request_timeout_s", "engine.attempts", "engine.latency_s", "engine.tokens_per_s"),
-    *("engine.gpu_fraction", "engine.gpu_memory_utilization", "engine.max_num_seqs"),
-    *("engine.cpu_kv_cache_gib", "engine.start_timeout_s", "engine.generation_timeout_s", "engine.starts"),
-)
-"""Settings and sections of a profile. Files are compared by their hashes, the policy by its digest."""
-_HARMLESS_ENGINE = (
-    *("engines", "fit", "base_urls", "source", "trajectories", "gpu_fraction", "gpu_memory_utilization"),
-    *("max_num_seqs", "cpu_kv_cache_gib", "start_timeout_s", "generation_timeout_s", "starts"),
-    *("engine_seeds", "devices", "kv_cache_tokens", "nodes", "versions.python", "versions.ray"),
-)
-"""Of what an engine tells of itself. A trajectory's turns have seeds of their own; a script has its hash."""
+_HARMLESS_SETTINGS = frozenset({"description", "concurrency", "retry", "pack", "sandbox.policy"})
+"""Settings and sections of a profile, beside those of its kind of engine. Files are compared by their hashes,
+the policy by its digest."""
 _HARMLESS_SANDBOX = frozenset(
     {
         *("image", "image_id", "policy", "engine_version", "api_version", "cgroup_version", "kernel"),
@@ -39,7 +31,7 @@ _HARMLESS_SANDBOX = frozenset(
 """An image is its contents, a policy its digest; image ids differ from build to build."""
 
 
-_NOT_THE_REPORTS = tuple(one for one in _HARMLESS_SETTINGS if one not in {"pack", "engine.script"})
+_NAMED_FILES = frozenset({"pack", "engine.script"})
 """A run that goes on compares files by their hashes; a profile beside the bundled one only names them."""
 
 
@@ -79,9 +71,10 @@ def compare_plans(
 ) -> Differences:
     """Hold what is known before anything starts against a run's first event."""
     found = Differences()
+    same = _harmless_settings(then.profile, profile)
     for what, one, other in _changed(_settings(then.profile), _settings(profile)):
         # A setting that the earlier Recount did not know had no other value than today's default.
-        _take(found, what, one, other, harmless=_is_below(what, _HARMLESS_SETTINGS) or one is _Absent)
+        _take(found, what, one, other, harmless=_is_below(what, same) or one is _Absent)
     for what, one, other in _changed(_datasets(then.datasets), _datasets(datasets)):
         _take(found, what, one, other, harmless=what.endswith(" file"))
     for what, one, other in _changed(_flat(then.protocol), _flat(protocol)):
@@ -95,8 +88,9 @@ def compare_plans(
 def changed_settings(bundled: Mapping[str, object], own: Mapping[str, object]) -> list[str]:
     """Return in what a profile differs from the bundled one of its name, without what changes no result."""
     found = []
+    same = _harmless_settings(bundled, own) - _NAMED_FILES
     for what, one, other in _changed(_with_datasets(bundled), _with_datasets(own)):
-        if not _is_below(what, _NOT_THE_REPORTS) and not what.endswith(".path"):
+        if not _is_below(what, same) and not what.endswith(".path"):
             shown = [_ABSENT if value is _Absent else str(value) for value in (other, one)]
             found.append(f"{_shown(what)} = {_shown(shown[0])}, the bundled profile's is {_shown(shown[1])}")
     return found
@@ -124,9 +118,21 @@ def compare_engines(
     for name in both:
         if hashes_then[name] != hashes_now[name]:
             _take(found, f"SHA-256 of {name}", hashes_then[name], hashes_now[name], harmless=False)
+    same = {name for kind in _kinds(then, now) for name in kind.harmless_identity}
     for what, one, other in _changed(_flat(then), _flat(now)):
-        _take(found, f"engine {what}", one, other, harmless=_is_below(what, _HARMLESS_ENGINE))
+        _take(found, f"engine {what}", one, other, harmless=_is_below(what, same))
     return found
+
+
+def _kinds(*engines: object) -> list[EngineKind[Any]]:
+    """Return the kinds of engines, by their sections or by what they tell of themselves."""
+    named = {str(one.get("kind")) for one in engines if isinstance(one, Mapping)}
+    return [KINDS[name] for name in named if name in KINDS]
+
+
+def _harmless_settings(*profiles: Mapping[str, object]) -> frozenset[str]:
+    kinds = _kinds(*(one.get("engine") for one in profiles))
+    return _HARMLESS_SETTINGS | {f"engine.{name}" for kind in kinds for name in kind.harmless_settings}
 
 
 class _Absent:

@@ -12,36 +12,20 @@ from runner.artifacts.manifest import bundled_manifest_sha256
 from runner.comparison import BUNDLED, expectation_lines_of, read_comparison
 from runner.datasets import Dataset, load_dataset
 from runner.engines.base import Engine, Sampling
-from runner.engines.openai import OpenAIEngine, OpenAISettings
-from runner.engines.scripted import Script, ScriptedEngine
-from runner.engines.scripted_cluster import ScriptedClusterEngine
-from runner.engines.vllm.checkpoint import Checkpoint
-from runner.engines.vllm.engine import VllmEngine
-from runner.engines.vllm.here import chosen, fit_here, is_on_cluster
-from runner.engines.vllm.settings import VllmSettings
-from runner.engines.vllm.wire import Device
+from runner.engines.kind import RunFacts
+from runner.engines.registry import kind_of
 from runner.errors import UserError
 from runner.events import ComparisonRecord
 from runner.fingerprint import changed_settings
 from runner.hashing import sha256_file
 from runner.paths import is_file
-from runner.profile import (
-    OpenAIEngineSettings,
-    Profile,
-    VllmEngineSettings,
-    find_profile,
-    load_profile,
-    resolve_path,
-)
+from runner.profile import Profile, find_profile, load_profile, resolve_path
 from runner.protocol.prompt import PackError, ProtocolPack
 from runner.resources import PROFILE_DIR, PROTOCOL_DIR, bundled_profiles
 from runner.scheduler import plan_jobs
 from runner.trajectory import Job, Limits, Rules
 from sandbox import Policy
 from sandbox.policy import bundled_policies, load_policy
-
-_HARMLESS = ("concurrency.", "engine.engines", "engine.fit")
-"""Beginnings of settings that say how much runs at once, which changes no result."""
 
 
 @dataclass(frozen=True)
@@ -70,9 +54,16 @@ class Plan:
         changed = tuple(
             f"changed: {setting} = {value}"
             for setting, value in self.overrides.items()
-            if not setting.startswith(_HARMLESS)
+            if not self._is_of_scale(setting)
         )
         return (*changed, *self._of_its_own(), *self._unverified())
+
+    def _is_of_scale(self, setting: str) -> bool:
+        """Say whether a setting says how much runs at once."""
+        section, _, name = setting.partition(".")
+        if section == "engine":
+            return name in kind_of(self.profile.engine).scaling
+        return section == "concurrency" and bool(name)
 
     @property
     def _is_held_against_the_report(self) -> bool:
@@ -107,7 +98,7 @@ class Plan:
             if self._is_held_against_the_report and artifacts.manifest_sha256 != bundled:
                 yield f"the manifest {artifacts.manifest} is not the bundled one"
         hashed = artifacts is not None and artifacts.checkpoint is not None
-        if not hashed and isinstance(self.profile.engine, VllmEngineSettings):
+        if not hashed and kind_of(self.profile.engine).serves_checkpoint:
             yield "no hash of the checkpoint was taken before the run"
         fetched = artifacts is not None and artifacts.sha256.get(PACK_NAME) == self.pack_sha256
         if not fetched and self._is_held_against_the_report:
@@ -290,35 +281,14 @@ def build_engine(plan: Plan, *, log_dir: Path | None = None) -> Engine:
 
     Raises `UserError` for a script that does not fit, and for GPUs that no engine fits.
     """
-    settings, context_tokens = plan.profile.engine, plan.profile.limits.context_tokens
-    if isinstance(settings, OpenAIEngineSettings):
-        return OpenAIEngine(
-            OpenAISettings(
-                model=settings.model,
-                base_urls=settings.base_urls,
-                context_tokens=context_tokens,
-                api_key_env=settings.api_key_env,
-                request_timeout_s=settings.request_timeout_s,
-                attempts=settings.attempts,
-                omit_parameters=frozenset(settings.omit_parameters),
-            )
-        )
-    if isinstance(settings, VllmEngineSettings):
-        given = settings.model_dump(exclude={"kind", "device", "fit"})
-        wanted = VllmSettings(**given, device=Device(settings.device), context_tokens=context_tokens)
-        fetched = None if plan.artifacts is None else plan.artifacts.checkpoint
-        commit = None if plan.artifacts is None else plan.artifacts.revision
-        fit = fit_here(wanted, plan.overrides, checkpoint=fetched) if settings.fit else None
-        checkpoint = None if fetched is None else Checkpoint(fetched, commit)
-        fixed = chosen(plan.overrides) if settings.fit else None
-        return VllmEngine(wanted, fit=fit, fixed=fixed, checkpoint=checkpoint, log_dir=log_dir)
-    path = resolve_path(settings.script, plan.profile_path)
-    engine = ScriptedEngine(
-        Script.read(path),
-        context_tokens=context_tokens,
-        latency_s=settings.latency_s,
-        tokens_per_s=settings.tokens_per_s,
-        source=path.name,
+    settings, artifacts = plan.profile.engine, plan.artifacts
+    run = RunFacts(
+        context_tokens=plan.profile.limits.context_tokens,
+        keys=tuple(job.key for job in plan.jobs),
+        find=lambda written: resolve_path(written, plan.profile_path),
+        overrides=plan.overrides,
+        checkpoint=None if artifacts is None else artifacts.checkpoint,
+        revision=None if artifacts is None else artifacts.revision,
+        log_dir=log_dir,
     )
-    engine.require([job.key for job in plan.jobs])
-    return ScriptedClusterEngine(engine) if is_on_cluster() else engine
+    return kind_of(settings).build(settings, run)

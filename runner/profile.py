@@ -7,16 +7,17 @@ secret: API keys come from the environment.
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 from typing_extensions import Self
 
-from runner.engines.openai_wire import OMITTABLE_PARAMETERS
-from runner.engines.vllm.settings import engines_a_gpu
+from runner.engines.kind import EngineSection
+from runner.engines.registry import KINDS
 from runner.errors import UserError
 from runner.paths import is_file
 from runner.resources import PROFILE_DIR, bundled_dataset, bundled_profiles
+from runner.section import Positive, Seconds, Section
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -25,15 +26,16 @@ else:
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-Positive = Annotated[int, Field(ge=1)]
-Seconds = Annotated[float, Field(gt=0)]
+
+if TYPE_CHECKING:
+    EngineSettings = EngineSection
+else:
+    EngineSettings = Annotated[
+        Union[tuple(one.settings for one in KINDS.values())], Field(discriminator="kind")  # noqa: UP007
+    ]
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
-
-
-class LimitSettings(_Section):
+class LimitSettings(Section):
     """The protocol's limits, `[limits]`."""
 
     max_turns: Positive
@@ -49,7 +51,7 @@ class LimitSettings(_Section):
         return self
 
 
-class SamplingSettings(_Section):
+class SamplingSettings(Section):
     """`[sampling]`, all of it required: a default would be somebody else's choice."""
 
     temperature: Annotated[float, Field(ge=0)]
@@ -60,7 +62,7 @@ class SamplingSettings(_Section):
     repetition_penalty: Annotated[float, Field(gt=0)]
 
 
-class DatasetSettings(_Section):
+class DatasetSettings(Section):
     """One `[[datasets]]`. `sha256`, where given, is enforced."""
 
     name: Name
@@ -69,81 +71,7 @@ class DatasetSettings(_Section):
     sha256: Sha256 | None = None
 
 
-class ScriptedEngineSettings(_Section):
-    """`[engine] kind = "scripted"`: completions from a file instead of a model."""
-
-    kind: Literal["scripted"]
-    script: str
-    latency_s: Annotated[float, Field(ge=0)] = 0.0
-    tokens_per_s: Seconds | None = None
-
-
-class OpenAIEngineSettings(_Section):
-    """`[engine] kind = "openai"`: a model served elsewhere."""
-
-    kind: Literal["openai"]
-    model: str
-    base_urls: Annotated[tuple[str, ...], Field(min_length=1, strict=False)]
-    api_key_env: str = "OPENAI_API_KEY"
-    request_timeout_s: Seconds = 1800.0
-    attempts: Positive = 6
-    omit_parameters: Annotated[tuple[str, ...], Field(strict=False)] = ()
-
-    @field_validator("omit_parameters")
-    @classmethod
-    def _can_be_left_out(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        if set(names) <= OMITTABLE_PARAMETERS:
-            return names
-        raise ValueError(f"only these can be left out: {', '.join(sorted(OMITTABLE_PARAMETERS))}")
-
-
-class VllmEngineSettings(_Section):
-    """`[engine] kind = "vllm"`: the checkpoint served here, by vLLM engines under Ray.
-
-    The engines' context is `limits.context_tokens`; an engine's own seed is `seed` plus its index.
-    """
-
-    kind: Literal["vllm"]
-    model: str
-    """A directory, or a repository of the Hugging Face hub."""
-    revision: str | None = None
-    device: Literal["cuda", "cpu"] = "cuda"
-    fit: bool = False
-    """Whether engines, their fractions and batches are fitted to the GPUs here; what is chosen stays."""
-    engines: Positive = 1
-    gpu_fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
-    gpu_memory_utilization: Annotated[float, Field(gt=0, lt=1)] = 0.9
-    dtype: Literal["bfloat16", "float16", "float32"] = "bfloat16"
-    enforce_eager: bool = True
-    max_num_seqs: Positive = 64
-    gdn_prefill_backend: Literal["triton", "flashinfer"] | None = None
-    prefix_caching: bool = False
-    seed: Annotated[int, Field(ge=0)] = 0
-    cpu_kv_cache_gib: Positive = 1
-    start_timeout_s: Seconds = 900.0
-    generation_timeout_s: Seconds = 1800.0
-    starts: Positive = 5
-    """Starts of one engine in a row, without a turn done in between, until it is given up."""
-
-    @model_validator(mode="after")
-    def _engines_fit_their_gpu(self) -> Self:
-        together = engines_a_gpu(self.gpu_fraction)
-        if self.device == "cuda" and together * self.gpu_memory_utilization > 1:
-            raise ValueError(
-                f"gpu_fraction puts {together} engines on a GPU, of whose memory each takes"
-                f" gpu_memory_utilization, {self.gpu_memory_utilization:g}"
-            )
-        return self
-
-
-EngineSettings = Annotated[
-    ScriptedEngineSettings | OpenAIEngineSettings | VllmEngineSettings, Field(discriminator="kind")
-]
-_ENGINE_KINDS = frozenset({"scripted", "openai", "vllm"})
-"""What pydantic puts into the place of a setting of `[engine]`, and nobody wrote there."""
-
-
-class ConcurrencySettings(_Section):
+class ConcurrencySettings(Section):
     """`[concurrency]`: what runs at once. Permits for generation and for tools are apart."""
 
     trajectories: Positive = 64
@@ -151,7 +79,7 @@ class ConcurrencySettings(_Section):
     tools: Positive = 8
 
 
-class RetrySettings(_Section):
+class RetrySettings(Section):
     """`[retry]`: how often a trajectory starts again when our own side failed."""
 
     attempts: Positive = 3
@@ -159,7 +87,7 @@ class RetrySettings(_Section):
     wait_cap_s: Seconds = 30.0
 
 
-class SandboxSettings(_Section):
+class SandboxSettings(Section):
     """`[sandbox]`: the policy that commands run under, by name or file (`recount sandbox policy`).
 
     A profile names it and cannot loosen it: limits and isolation are the sandbox's own configuration.
@@ -168,7 +96,7 @@ class SandboxSettings(_Section):
     policy: str = "report"
 
 
-class VerdictSection(_Section):
+class VerdictSection(Section):
     """`[verdict]`: what the scores are held against; without it a run ends without a verdict."""
 
     published: str
@@ -177,7 +105,7 @@ class VerdictSection(_Section):
     """Differences within it are small enough to be called reproduced."""
 
 
-class Profile(_Section):
+class Profile(Section):
     """A whole profile."""
 
     name: Name
@@ -254,8 +182,9 @@ def _override(document: dict[str, Any], setting: str, value: object) -> None:
 def _explain(error: ValidationError) -> str:
     """Word pydantic's findings a line each: setting, what is wrong with it, what was written."""
     lines = []
+    # Into the place of a setting of `[engine]` pydantic puts its kind, which nobody wrote there.
     for found in error.errors():
-        place = ".".join(str(part) for part in found["loc"] if part not in _ENGINE_KINDS) or "profile"
+        place = ".".join(str(part) for part in found["loc"] if part not in KINDS) or "profile"
         if found["type"] == "extra_forbidden":
             lines.append(f"{place}: no such setting")
         elif found["type"] == "missing":

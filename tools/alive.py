@@ -71,7 +71,6 @@ _.turns_a_trajectory
 _.CHAT_TEMPLATE
 _.GENERATION_CONFIG
 _.LINEAGE
-_.MATH_VERIFY
 
 # The Python interface (docs/python.md).
 _.unfinished_because

@@ -16,7 +16,7 @@ from runner.compare.model import RECORDED
 from runner.compare.run import compare_runs, read_side
 from runner.compare.text import comparison_lines
 from runner.errors import UserError
-from runner.rescore.model import Scorer
+from runner.rescore.registry import Scorer
 
 EPILOG = """Examples:
 

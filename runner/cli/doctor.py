@@ -17,8 +17,10 @@ from runner.cli.completion import complete_profile
 from runner.cli.fetch import DataOption, ManifestOption, ModelsOption, manifest_of_run
 from runner.cli.output import line, out
 from runner.doctor import Question, Report, State, examine
+from runner.engines.vllm.kind import KIND as VLLM
+from runner.engines.vllm.kind import MODEL_VARIABLE, VllmEngineSettings
 from runner.plan import policy_of
-from runner.profile import VllmEngineSettings, find_profile, load_profile
+from runner.profile import find_profile, load_profile
 
 EPILOG = """Examples:
 
@@ -31,9 +33,6 @@ EPILOG = """Examples:
 Exit codes: 0 a run can start (there may be warnings), 2 something has to be mended first."""
 
 DEFAULT_PROFILE = "interval25"
-VLLM = "vllm"
-MODEL_VARIABLE = "RECOUNT_MODEL"
-"""Names the checkpoint for profiles that serve one; a container has it where a command line has --model."""
 STYLES = {
     State.OK: "green",
     State.WARNING: "yellow",
@@ -136,10 +135,10 @@ def model_of_environment(profile: str, engine: str | None = None) -> str | None:
     `engine` is the kind that was chosen in the place of the profile's.
     """
     named = os.environ.get(MODEL_VARIABLE)
-    if not named or engine not in {None, VLLM}:
+    if not named or engine not in {None, VLLM.name}:
         return None
     own = load_profile(profile).engine
-    if engine == VLLM:
+    if engine == VLLM.name:
         return named
     return named if isinstance(own, VllmEngineSettings) and own.model != named else None
 

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from runner.clean import clean_text
 from runner.cli.completion import complete_policy, complete_profile, complete_run
-from runner.cli.doctor import MODEL_VARIABLE, VLLM, ask_about, model_of_environment
+from runner.cli.doctor import ask_about, model_of_environment
 from runner.cli.fetch import DataOption, ManifestOption, ModelsOption
 from runner.cli.output import line, log_of_no_run, out
 from runner.cli.preparation import Fetching, Preparation, gather, plan_of
@@ -30,14 +30,15 @@ from runner.cli.resuming import (
 from runner.cluster.choice import sandbox_of_run, use_cluster
 from runner.doctor import Question
 from runner.engines.base import Engine
-from runner.engines.vllm.engine import VllmEngine
+from runner.engines.kind import EngineOptions, EngineSection
+from runner.engines.registry import KINDS, kinds_in_words
 from runner.engines.vllm.ray_runtime import leave_if_ray_hangs
 from runner.errors import ExitCode, UserError
 from runner.journal import read_journal
 from runner.oversight import Oversight, doctor_of
 from runner.patient import Patience
 from runner.plan import Plan, build_engine, check_names
-from runner.profile import EngineSettings, load_profile
+from runner.profile import load_profile
 from runner.resources import bundled_profiles
 from runner.results.summary import render_summary, summary_text
 from runner.resume import Resumption, open_resumption
@@ -94,7 +95,7 @@ def evaluate(  # noqa: PLR0913, PLR0917 - typer reads options from parameters
     ] = None,
     pack: Annotated[Path | None, typer.Option(help="The protocol pack to use.")] = None,
     engine: Annotated[
-        str | None, typer.Option(help="vllm, openai or scripted, in the place of the profile's engine.")
+        str | None, typer.Option(help=f"{kinds_in_words()}, in the place of the profile's engine.")
     ] = None,
     model: Annotated[
         str | None,
@@ -191,9 +192,12 @@ def evaluate(  # noqa: PLR0913, PLR0917 - typer reads options from parameters
         "concurrency.tools": tools,
         "sandbox.policy": policy,
     }
-    overrides |= _engine_overrides(
-        engine, model or (profile and model_of_environment(profile, engine)), base_url, script
+    options = EngineOptions(
+        model or (model_of_environment(profile, engine) if profile else None),
+        tuple(base_url or ()),
+        None if script is None else str(script.absolute()),
     )
+    overrides |= _engine_overrides(engine, options)
     overrides["engine.engines"] = engines
     # Another revision is another checkpoint, whatever its name.
     overrides["engine.revision"] = revision
@@ -350,30 +354,12 @@ def _data_files(written: list[str]) -> dict[str, Path]:
     return files
 
 
-def _engine_overrides(
-    engine: str | None, model: str | None, base_urls: list[str] | None, script: Path | None
-) -> dict[str, Any]:
-    script_path = None if script is None else str(script.absolute())
+def _engine_overrides(engine: str | None, options: EngineOptions) -> dict[str, Any]:
     if engine is None:
-        return {"engine.model": model, "engine.base_urls": base_urls or None, "engine.script": script_path}
-    if engine == VLLM:
-        if not model:
-            raise UserError(
-                "--engine vllm needs a checkpoint",
-                remedy=f"add --model DIRECTORY_OR_ID, or set {MODEL_VARIABLE}",
-            )
-        return {"engine": {"kind": VLLM, "model": model}}
-    if engine == "openai":
-        if not model or not base_urls:
-            raise UserError(
-                "--engine openai needs a model and a server", remedy="add --model NAME --base-url URL"
-            )
-        return {"engine": {"kind": "openai", "model": model, "base_urls": base_urls}}
-    if engine == "scripted":
-        if script_path is None:
-            raise UserError("--engine scripted needs a script", remedy="add --script FILE")
-        return {"engine": {"kind": "scripted", "script": script_path}}
-    raise UserError(f"no engine {engine!r}", remedy="name vllm, openai or scripted")
+        return {f"engine.{name}": value for name, value in options.given.items()}
+    if engine not in KINDS:
+        raise UserError(f"no engine {engine!r}", remedy=f"name {kinds_in_words()}")
+    return {"engine": KINDS[engine].section(options)}
 
 
 def _plan_table(plan: Plan, engine: Engine, results_dir: Path) -> Table:
@@ -402,7 +388,7 @@ def _plan_table(plan: Plan, engine: Engine, results_dir: Path) -> Table:
         ("limits", " ".join(f"{name}={value}" for name, value in limits.model_dump().items())),
         ("sampling", " ".join(f"{name}={value}" for name, value in sampling.model_dump().items())),
         ("engine", _engine_text(profile.engine)),
-        *_fitted(engine),
+        *([("engines here", "\n".join(engine.planned))] if engine.planned else []),
         ("at once", " ".join(f"{name}={value}" for name, value in profile.concurrency.model_dump().items())),
         ("sandbox", f"policy {plan.policy.name}\nSHA-256 {plan.policy.digest()}"),
         ("overrides", "\n".join(f"{name} = {value}" for name, value in plan.overrides.items()) or "none"),
@@ -413,12 +399,5 @@ def _plan_table(plan: Plan, engine: Engine, results_dir: Path) -> Table:
     return table
 
 
-def _fitted(engine: Engine) -> list[tuple[str, str]]:
-    """Say what the profile's engines become on the GPUs that are here."""
-    if not isinstance(engine, VllmEngine) or engine.fit is None:
-        return []
-    return [("engines here", "\n".join(engine.fit.lines))]
-
-
-def _engine_text(engine: EngineSettings) -> str:
+def _engine_text(engine: EngineSection) -> str:
     return " ".join(f"{name}={value}" for name, value in engine.model_dump().items() if value is not None)

@@ -14,8 +14,9 @@ from runner.clean import clean_text
 from runner.cli.completion import complete_profile
 from runner.cli.fetch_views import fetch_listener
 from runner.cli.output import line, out
+from runner.engines.vllm.kind import VllmEngineSettings
 from runner.errors import ExitCode, InterruptedRunError, UserError
-from runner.profile import Profile, VllmEngineSettings, load_profile
+from runner.profile import Profile, load_profile
 from runner.signals import watch_signals
 
 EPILOG = """Examples:

@@ -11,8 +11,6 @@ from runner.doctor import Check, Question, Report, State, examine
 from runner.doctor.gold import GOLD, judge_gold
 from runner.engines.base import Engine
 from runner.engines.reports import ReplicaReport
-from runner.engines.scripted_cluster import ScriptedClusterEngine
-from runner.engines.vllm.engine import VllmEngine
 from runner.errors import UserError
 from runner.plan import Plan, build_engine, make_plan
 from runner.resources import PROFILE_DIR
@@ -121,8 +119,7 @@ class Preparation:
             self._check_gold(plan)
         engine = build_engine(plan, log_dir=self._engine_logs)
         engine.report_to(self._shows.note_engine)
-        if isinstance(engine, VllmEngine | ScriptedClusterEngine):
-            engine.show_nodes_to(FetchPhases(self._shows))
+        engine.show_nodes_to(FetchPhases(self._shows))
         self._shows.brief(plan.expectation_lines())
         self._shows.phase(Phase.STARTING, "engines")
         return plan, engine

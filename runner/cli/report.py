@@ -14,7 +14,8 @@ from runner.cli.runs import run_directory
 from runner.errors import ExitCode, UserError
 from runner.journal import JOURNAL_NAME, is_being_written, read_run
 from runner.rescore.files import read_scores, scores_by_name, write_scores
-from runner.rescore.model import GradeLimits, Rescoring, Scorer
+from runner.rescore.model import GradeLimits, Rescoring
+from runner.rescore.registry import Scorer
 from runner.rescore.run import rescore
 from runner.rescore.text import listed, side_by_side
 from runner.state import RunState

@@ -8,7 +8,7 @@ from runner.compare.pairing import check_comparable, pair, settings_of, warnings
 from runner.errors import UserError
 from runner.journal import JOURNAL_NAME, is_being_written, read_run
 from runner.rescore.files import ScoreKey, read_scores
-from runner.rescore.model import Scorer
+from runner.rescore.registry import Scorer
 from runner.state import RunState
 
 

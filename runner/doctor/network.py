@@ -15,9 +15,9 @@ from runner.artifacts.manifest import ArtifactFile, Origin
 from runner.doctor.host import Host, Reply
 from runner.doctor.question import Question
 from runner.doctor.report import Finding, failed, ok, skipped, warning
+from runner.engines.registry import kind_of
 from runner.engines.vllm.checkpoint import check_checkpoint, is_hub_id
 from runner.errors import UserError
-from runner.profile import OpenAIEngineSettings
 
 ARTIFACTS, CLOCK, SERVER = "artifacts", "clock", "model server"
 FIRST_YEAR, LAST_YEAR = 2025, 2100
@@ -49,11 +49,7 @@ class Servers:
     def addresses(self) -> tuple[str, ...]:
         """The pages that stand for the servers; none where the run is offline."""
         fetching, manifest, vllm = self._question.fetching, self._question.manifest, self._question.vllm
-        engine = self._question.profile.engine
-        if isinstance(engine, OpenAIEngineSettings):
-            served = tuple(f"{url.rstrip('/')}/models" for url in engine.base_urls)
-        else:
-            served = ()
+        served = tuple(_asked_for(self._question).values())
         if fetching.offline:
             return served
         hub = [self.hub_address(vllm.model)] if vllm is not None and is_hub_id(vllm.model) else []
@@ -232,14 +228,19 @@ def judge_clock(now: float, served_at: float | None, who: str) -> Finding:
     return ok(f"{said}, as {who} has it")
 
 
+def _asked_for(question: Question) -> Mapping[str, str]:
+    """Return the servers of the profile's engine, each with the page that shows it is there."""
+    return kind_of(question.profile.engine).servers(question.profile.engine)
+
+
 async def examine_server(question: Question, servers: Servers) -> Finding:
     """Ask the servers of a model that is served elsewhere for a sign of life."""
-    engine = question.profile.engine
-    if not isinstance(engine, OpenAIEngineSettings):
+    asked_for = _asked_for(question)
+    if not asked_for:
         return skipped("the profile serves its model itself")
     said = []
-    for url in engine.base_urls:
-        reply = await servers.ask(f"{url.rstrip('/')}/models")
+    for url, page in asked_for.items():
+        reply = await servers.ask(page)
         if reply.status is None:
             return failed(
                 f"{url} does not answer: {reply.problem}",

@@ -9,7 +9,8 @@ from typing import Any
 from runner.artifacts import Group, Manifest, Store
 from runner.artifacts.settings import FetchSettings
 from runner.engines.vllm.checkpoint import is_hub_id
-from runner.profile import Profile, VllmEngineSettings
+from runner.engines.vllm.kind import VllmEngineSettings
+from runner.profile import Profile
 from sandbox import Policy
 
 

@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 import anyio
 from typing_extensions import Self, override
@@ -15,6 +16,9 @@ from typing_extensions import Self, override
 from runner.engines.reports import PoolSnapshot, ReplicaReport
 from runner.errors import InfrastructureError
 from runner.protocol.prompt import Message
+
+if TYPE_CHECKING:
+    from runner.artifacts.progress import FetchListener
 
 CLOSE_TIMEOUT_S = 30.0
 
@@ -180,6 +184,15 @@ class Engine(ABC):
 
     def report_to(self, listener: Callable[[ReplicaReport], None]) -> None:  # noqa: B027 - optional
         """Tell `listener` of every replica that comes up or goes down, those before this call included."""
+
+    def show_nodes_to(self, listener: "FetchListener") -> None:  # noqa: B027 - optional
+        """Tell `listener` how far the nodes of a cluster are, and which are refused."""
+
+    @property
+    def planned(self) -> tuple[str, ...]:
+        """What becomes of the profile's settings on this machine, a line each; none if they are taken as
+        they are."""
+        return ()
 
     async def snapshot(self) -> PoolSnapshot | None:
         """Tell how the replicas are used; None where this side does not know. Bounded, never raises."""

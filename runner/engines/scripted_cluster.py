@@ -165,6 +165,7 @@ class ScriptedClusterEngine(EnginePool):
         self._count = 0
         self._turns: dict[tuple[object, ...], ScriptedTurn] = {}
 
+    @override
     def show_nodes_to(self, listener: FetchListener) -> None:
         """Tell `listener` which nodes are refused and lost."""
         self._listener = listener

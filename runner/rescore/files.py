@@ -17,7 +17,8 @@ from runner.engines.base import TrajectoryKey
 from runner.errors import InfrastructureError, UserError
 from runner.events import UntrustedText
 from runner.journal import JournalFacts
-from runner.rescore.model import Failure, Grade, GradeLimits, Rescored, Rescoring, Scorer
+from runner.rescore.model import Failure, Grade, GradeLimits, Rescored, Rescoring
+from runner.rescore.registry import Scorer
 from runner.results.figures import significant
 
 SCORES_DIR = "scores"

@@ -19,7 +19,8 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 
 from runner.errors import InfrastructureError, UserError
 from runner.groups import first_error_only
-from runner.rescore.model import Failure, Grade, GradeLimits, Scorer, failed
+from runner.rescore.model import Failure, Grade, GradeLimits, failed
+from runner.rescore.registry import Scorer
 from runner.rescore.scorers import Pair
 
 MOST_GRADERS = 4

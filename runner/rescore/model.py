@@ -1,4 +1,4 @@
-"""What scoring again is made of: scorers, what can go wrong with one, and a trajectory's new score."""
+"""What scoring again is made of: what can go wrong with a scorer, and a trajectory's new score."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -6,23 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from runner.engines.base import TrajectoryKey
-
-
-class Scorer(str, Enum):
-    """Who compares an answer with the gold answer. Values are the names of files and options.
-
-    Every one but the report's own is the module of its name in `runner/rescore/scorers/`.
-    """
-
-    EXACT = "exact"
-    """The report's: equal after normalizing, or decimals close enough."""
-    MATH_VERIFY = "math-verify"
-    """Equal as mathematics, by the library of that name."""
-
-    @property
-    def module(self) -> str:
-        """Name the module that holds it."""
-        return f"runner.rescore.scorers.{self.value.replace('-', '_')}"
+from runner.rescore.registry import Scorer
 
 
 class Failure(str, Enum):

@@ -6,7 +6,8 @@ from runner.errors import UserError
 from runner.protocol.answer import explicit_answer
 from runner.protocol.score import ScoreMethod, score_trajectory
 from runner.rescore.grader import Progress, command_of, grade_all
-from runner.rescore.model import Grade, GradeLimits, Rescored, Rescoring, Scorer
+from runner.rescore.model import Grade, GradeLimits, Rescored, Rescoring
+from runner.rescore.registry import Scorer
 from runner.rescore.scorers import Pair
 from runner.state import RunState, TrajectoryState
 

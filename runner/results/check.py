@@ -11,7 +11,7 @@ from runner.chain import chain_of, follows
 from runner.errors import RecountError, UserError
 from runner.journal import JOURNAL_NAME, JournalError, JournalFacts, is_being_written, read_lines, read_run
 from runner.rescore.files import SCORES_DIR, read_scores
-from runner.rescore.model import Scorer
+from runner.rescore.registry import Scorer
 from runner.rescore.run import exact_rows
 from runner.results.build import build_results
 from runner.results.files import RESULTS_NAME, SUMMARY_NAME, results_text

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 from support.markdown import ROOT
 
+from runner.engines.registry import MODULES
+
 LINT_IMPORTS = Path(sys.executable).with_name("lint-imports")
-ENTRIES = ("runner.cli.main", "runner.api", "sandbox")
+ENTRIES = ("runner.cli.main", "runner.api", "sandbox", *MODULES)
 HEAVY = {
     "huggingface_hub",
     "inspect_ai",
@@ -127,3 +129,8 @@ def test_starting_loads_nothing_heavy() -> None:
 def test_a_heavy_import_behind_the_start_is_found(tree: Path) -> None:
     plant(tree, "runner.statistics", "import scipy.stats")
     assert at_start(tree, ENTRIES)["scipy"] == "runner.statistics"
+
+
+def test_a_heavy_import_of_a_kind_of_engine_is_found(tree: Path) -> None:
+    plant(tree, "runner.engines.vllm.kind", "import vllm")
+    assert at_start(tree, ENTRIES)["vllm"] == "runner.engines.vllm.kind"

@@ -14,7 +14,8 @@ from runner.errors import RecountError, UserError
 from runner.journal import JOURNAL_NAME, JournalError, JournalFacts, read_run
 from runner.protocol.score import Termination
 from runner.rescore.files import write_scores
-from runner.rescore.model import Failure, Grade, Rescored, Rescoring, Scorer, failed
+from runner.rescore.model import Failure, Grade, Rescored, Rescoring, failed
+from runner.rescore.registry import Scorer
 
 ROOT = Path(__file__).resolve().parents[2]
 ANSWERS = {"p1": ["42", "41"], "p0": ["42", "42"]}

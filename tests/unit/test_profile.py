@@ -12,9 +12,10 @@ from support.builders import PACK_DOCUMENT, write_profile
 from runner.engines.openai import OpenAIEngine
 from runner.engines.scripted import ScriptedEngine
 from runner.engines.vllm.engine import VllmEngine
+from runner.engines.vllm.kind import VllmEngineSettings
 from runner.errors import ExitCode, UserError
 from runner.plan import build_engine, make_plan, read_pack
-from runner.profile import VllmEngineSettings, load_profile
+from runner.profile import load_profile
 from runner.resources import bundled_profiles
 
 OPENAI = {"kind": "openai", "model": "m", "base_urls": ["http://127.0.0.1:1/v1"]}

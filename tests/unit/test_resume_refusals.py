@@ -21,7 +21,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Other(FakeEngine):
-    """An engine that tells of itself what the test says."""
+    """A vLLM engine that tells of itself what the test says."""
 
     def __init__(self, **told: object) -> None:
         super().__init__(solve)
@@ -29,7 +29,7 @@ class Other(FakeEngine):
 
     @override
     def identity(self) -> dict[str, object]:
-        return {"kind": "fake", **self._told}
+        return {"kind": "vllm", **self._told}
 
 
 class OtherSandbox(FakeSandbox):

@@ -84,6 +84,12 @@ class VllmEngine(EnginePool):
         if self._runtime.is_own:
             self._add_replicas(settings.engines)
 
+    @property
+    @override
+    def planned(self) -> tuple[str, ...]:
+        return () if self.fit is None else tuple(self.fit.lines)
+
+    @override
     def show_nodes_to(self, listener: FetchListener) -> None:
         """Tell `listener` how far nodes of a cluster are with their checkpoints, and which are refused."""
         self._listener = listener

@@ -1,6 +1,6 @@
 """Scorers beside the report's own, a module each: `math-verify` is `math_verify.py`.
 
-A module is one scorer when it holds `SCORER` and its name stands in `runner.rescore.model.Scorer`. It is
+A module is one scorer when it holds `SCORER` and its name stands in `runner.rescore.registry.Scorer`. It is
 loaded in the grader's process alone (`runner.rescore.child`), behind that process's limits of memory and
 time; so it may hang, crash or eat memory, and costs its own answer a score and no other. Nothing is
 imported by `SCORER` itself but what is needed to say what it is: a library is imported by `load`.

@@ -10,8 +10,9 @@ from support.artifact_files import Report
 from runner.artifacts import load_manifest, manifest_for
 from runner.artifacts.manifest import MANIFEST_DIR, Role, bundled_manifests
 from runner.datasets import load_dataset
+from runner.engines.vllm.kind import VllmEngineSettings
 from runner.errors import UserError
-from runner.profile import VllmEngineSettings, load_profile
+from runner.profile import load_profile
 
 ROOT = Path(__file__).resolve().parents[3]
 SHARED = ROOT.parent / "shared"

@@ -14,7 +14,7 @@ from runner.compare.numbers import permutation_p, sign_p
 from runner.compare.run import compare_runs, read_side
 from runner.errors import UserError
 from runner.events import DatasetRecord, ProblemRecord
-from runner.rescore.model import Scorer
+from runner.rescore.registry import Scorer
 
 RIGHT, WRONG = "42", "41"
 

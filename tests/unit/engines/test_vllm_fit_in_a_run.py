@@ -11,10 +11,11 @@ from support.gpus import ADA, MODEL, REPORT, FakeNvml, gpus, known
 from runner.engines.vllm.engine import VllmEngine
 from runner.engines.vllm.fit import fit_engines
 from runner.engines.vllm.here import fit_here
+from runner.engines.vllm.kind import VllmEngineSettings
 from runner.engines.vllm.settings import VllmSettings
 from runner.engines.vllm.wire import Device
 from runner.plan import build_engine, make_plan
-from runner.profile import VllmEngineSettings, load_profile
+from runner.profile import load_profile
 
 
 def test_the_machine_is_fitted_before_anything_is_started(monkeypatch: pytest.MonkeyPatch) -> None:

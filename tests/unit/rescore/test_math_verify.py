@@ -11,7 +11,8 @@ from support.runs import run_plan
 from runner.journal import JOURNAL_NAME, read_state
 from runner.plan import build_engine, make_plan
 from runner.rescore.grader import command_of, grade_all
-from runner.rescore.model import Failure, Grade, GradeLimits, Scorer
+from runner.rescore.model import Failure, Grade, GradeLimits
+from runner.rescore.registry import Scorer
 from runner.rescore.run import rescore
 from runner.rescore.scorers import Pair
 

@@ -18,7 +18,8 @@ from runner.protocol.score import Termination
 from runner.rescore import run as rescore_run
 from runner.rescore.files import read_scores, scores_by_name, scores_path, write_scores
 from runner.rescore.grader import Progress
-from runner.rescore.model import Failure, Grade, GradeLimits, Rescoring, Scorer, failed
+from runner.rescore.model import Failure, Grade, GradeLimits, Rescoring, failed
+from runner.rescore.registry import Scorer
 from runner.rescore.run import rescore
 from runner.rescore.scorers import Pair
 from runner.results.check import check_run
