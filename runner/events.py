@@ -166,6 +166,10 @@ class ArtifactsRecord(BaseModel):
     notes: tuple[UntrustedText, ...] = ()
 
 
+CODE = "recount_code"
+"""In a run's versions: the hash of our own code (`code_sha256`), which changes more often than a version."""
+
+
 class ProvenanceRecord(BaseModel):
     """Where a run took place and what with, beside what its settings say. What could not be told is None,
     and `not_told` says why, by the dotted name of the field."""

@@ -19,8 +19,9 @@ from anyio.to_thread import run_sync
 from runner import __version__
 from runner.artifacts import Artifacts
 from runner.engines.vllm.gpu import Driver, Gpu, find_driver, visible_gpus
-from runner.events import ArtifactsRecord, DriverRecord, GpuRecord, ProvenanceRecord, SourceRecord
+from runner.events import CODE, ArtifactsRecord, DriverRecord, GpuRecord, ProvenanceRecord, SourceRecord
 from runner.groups import first_error_only
+from runner.hashing import code_sha256
 
 PROBE_TIMEOUT_S = 5.0
 PACKAGES = ("vllm", "torch", "transformers", "ray")
@@ -71,6 +72,7 @@ class Probes:
     package: Callable[[str], str] = package_version
     os_name: Callable[[], str] = os_name
     source: Callable[[], SourceRecord] = checkout_source
+    code: Callable[[], str] = code_sha256
     gpus: Callable[[], tuple[Gpu, ...]] = visible_gpus
     driver: Callable[[], Driver | None] = find_driver
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
@@ -89,6 +91,7 @@ async def gather_provenance(
                 tasks.start_soon(asked.ask, f"versions.{name}", lambda name=name: probes.package(name))
             tasks.start_soon(asked.ask, "versions.os", probes.os_name)
             tasks.start_soon(asked.ask, "source", probes.source)
+            tasks.start_soon(asked.ask, f"versions.{CODE}", probes.code)
             tasks.start_soon(asked.ask, "gpus", lambda: _gpus(probes.gpus()))
             tasks.start_soon(asked.ask, "driver", lambda: _driver(probes.driver()))
     engine = sandbox.get("engine_version") or None
@@ -99,6 +102,7 @@ async def gather_provenance(
     return ProvenanceRecord(
         versions={
             "recount": __version__,
+            CODE: asked.text(f"versions.{CODE}"),
             "python": platform.python_version(),
             "kernel": platform.release(),
             "os": asked.text("versions.os"),

@@ -71,6 +71,7 @@ _.turns_a_trajectory
 _.CHAT_TEMPLATE
 _.GENERATION_CONFIG
 _.LINEAGE
+_.CARD_RESULTS
 
 # The Python interface (docs/python.md).
 _.unfinished_because
@@ -83,4 +84,3 @@ _.updates  # a lineage's own count, against the published one
 _.verdict_word
 
 # Kept for the outcome of a fetch as a whole.
-_.card_results

@@ -336,7 +336,6 @@ class _Fetch:
             pack=self._store.pack_path if PACK_NAME in self._sha256 else None,
             rows=path_of(Role.ROWS),
             provenance=path_of(Role.PROVENANCE),
-            card_results=path_of(Role.CARD_RESULTS),
             sha256=dict(sorted(self._sha256.items())),
             unverified=self._marked(),
             unpinned=self._unpinned(),

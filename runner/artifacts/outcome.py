@@ -22,7 +22,6 @@ class Artifacts:
     rows: Path | None
     """The report's own rows, a trajectory each."""
     provenance: Path | None
-    card_results: Path | None
     sha256: Mapping[str, str]
     """Every file's hash, by its path in its repository (the pack's by `protocol pack`)."""
     unverified: tuple[str, ...]

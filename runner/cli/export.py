@@ -87,19 +87,19 @@ def export(
 
 def _jsonl(_run_dir: Path, state: RunState, _facts: JournalFacts, path: Path) -> str:
     write_jsonl(state, path)
-    return f"{_shown(path)}  {len(state.trajectories)} trajectories"
+    return f"{_shown(path)}  {_count(state)}"
 
 
 def _csv(_run_dir: Path, state: RunState, _facts: JournalFacts, path: Path) -> str:
     write_csv(state, path)
-    return f"{_shown(path)}  {len(state.trajectories)} trajectories"
+    return f"{_shown(path)}  {_count(state)}"
 
 
 def _traces(_run_dir: Path, state: RunState, _facts: JournalFacts, path: Path) -> str:
     written = write_distillation_traces(state, path)
     unfinished = len(state.trajectories) - written
     left_out = f", {unfinished} unfinished left out" if unfinished else ""
-    return f"{_shown(path)}  {written} traces{left_out}"
+    return f"{_shown(path)}  {written} traces{left_out}{_not_begun(state)}"
 
 
 def _inspect(run_dir: Path, state: RunState, facts: JournalFacts, path: Path) -> str:
@@ -110,7 +110,17 @@ def _inspect(run_dir: Path, state: RunState, facts: JournalFacts, path: Path) ->
     for note in stale:
         line(f"note: {clean_text(note, keep_lines=False)}")
     logs = write_inspect_logs(state, path, scores=scores_by_name(files))
-    return f"{_shown(path)}  {len(logs)} logs: inspect view --log-dir {_shown(path)}"
+    return f"{_shown(path)}  {len(logs)} logs{_not_begun(state)}: inspect view --log-dir {_shown(path)}"
+
+
+def _count(state: RunState) -> str:
+    return f"{len(state.trajectories)} trajectories{_not_begun(state)}"
+
+
+def _not_begun(state: RunState) -> str:
+    """Say what of a run that stopped early is in no export."""
+    missing = len(state.planned()) - len(state.trajectories)
+    return f", {missing} of the run never began" if missing else ""
 
 
 _Writer = Callable[[Path, RunState, JournalFacts, Path], str]

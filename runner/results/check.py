@@ -9,6 +9,8 @@ from typing import Any
 from runner import __version__
 from runner.chain import chain_of, follows
 from runner.errors import RecountError, UserError
+from runner.events import CODE
+from runner.hashing import code_sha256
 from runner.journal import JOURNAL_NAME, JournalError, JournalFacts, is_being_written, read_lines, read_run
 from runner.rescore.files import SCORES_DIR, read_scores
 from runner.rescore.registry import Scorer
@@ -92,10 +94,17 @@ def _count(number: int, one: str, many: str) -> str:
 def _note_versions(state: RunState, journal: JournalFacts, report: RunReport) -> None:
     if not journal.chain:
         report.notes.append("the journal carries no chain: a changed line shows only by what derives from it")
+    provenance = None if state.started is None else state.started.provenance
+    code = None if provenance is None else provenance.versions.get(CODE)
     if state.started is not None and state.started.recount != __version__:
         report.notes.append(
             f"the run is of Recount {state.started.recount}, this is {__version__}:"
             " what a version derives otherwise differs too"
+        )
+    elif code is not None and code != (ours := code_sha256()):
+        report.notes.append(
+            f"the run is of other code of Recount {__version__} ({code[:12]}, this is {ours[:12]}):"
+            " what it derives otherwise differs too"
         )
     if state.ended is None:
         report.notes.append(

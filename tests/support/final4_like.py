@@ -113,7 +113,6 @@ def artifacts_of(directory: Path, **changes: Any) -> Artifacts:
         "pack": None,
         "rows": directory / "rows.json",
         "provenance": None,
-        "card_results": None,
         "sha256": {
             "config.json": "1" * 64,
             "model.safetensors": "2" * 64,

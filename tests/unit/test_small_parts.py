@@ -1,4 +1,4 @@
-"""Atomic files and errors that leave task groups."""
+"""Atomic files, errors that leave task groups, and the hash that names our code."""
 
 import stat
 from pathlib import Path
@@ -9,6 +9,7 @@ import pytest
 from runner.atomic import write_text
 from runner.errors import InfrastructureError, UserError
 from runner.groups import first_error_only
+from runner.hashing import code_sha256
 
 
 def test_a_file_is_replaced_whole_and_readable_for_all(tmp_path: Path) -> None:
@@ -55,3 +56,22 @@ async def test_an_error_leaves_nested_task_groups_as_itself() -> None:
 def test_an_error_s_remedy_stands_below_it() -> None:
     assert str(UserError("wrong", remedy="mend it")) == "wrong\n  remedy: mend it"
     assert str(UserError("wrong")) == "wrong"
+
+
+def test_our_code_is_named_by_its_paths_and_contents_and_by_nothing_beside_them(tmp_path: Path) -> None:
+    def laid_out(name: str, *, agent: str = "sandbox/agent/agent.c", code: str = "1\n") -> Path:
+        root = tmp_path / name
+        for path, text in (("runner/a.py", code), (agent, "int main;"), ("sandbox/b.py", "")):
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
+            (root / path).write_text(text)
+        return root
+
+    here = code_sha256(laid_out("here"))
+    installed = laid_out("installed")
+    for beside in ("runner/__pycache__/a.cpython-310.pyc", "runner/data/demo.jsonl", "tests/a.py"):
+        (installed / beside).parent.mkdir(parents=True, exist_ok=True)
+        (installed / beside).write_text("x")
+
+    assert code_sha256(installed) == here
+    assert code_sha256(laid_out("changed", code="2\n")) != here
+    assert code_sha256(laid_out("moved", agent="sandbox/agent.c")) != here

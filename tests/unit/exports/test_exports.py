@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
+from support.events import began, run_started, terminated, turn
 from support.hostile import HOSTILE, harmful_in
 from support.made_up import LOST, made_up_run
 from typer.testing import CliRunner
@@ -14,7 +15,7 @@ from runner.errors import UserError
 from runner.exports.distillation import write_distillation_traces
 from runner.exports.files import new_directory
 from runner.exports.rows import COLUMNS, write_csv, write_jsonl
-from runner.journal import JOURNAL_NAME, read_state
+from runner.journal import JOURNAL_NAME, JournalWriter, read_state
 from runner.results.check import check_run
 from runner.state import RunState
 
@@ -161,6 +162,19 @@ def test_the_command_writes_beside_the_run_and_changes_nothing_of_it(
     assert result.exit_code == 0, result.output
     assert (tmp_path / f"run.{suffix}").exists()
     assert check_run(run_dir).holds
+
+
+@pytest.mark.parametrize("form", ["jsonl", "csv", "traces"])
+def test_an_export_says_what_of_the_run_never_began(tmp_path: Path, form: str) -> None:
+    run_dir = tmp_path / "run"
+    run_dir.mkdir()
+    with JournalWriter(run_dir / JOURNAL_NAME) as journal:
+        for event in (run_started(samples=3), began(), turn("Final answer: 42"), terminated()):
+            journal.append(event)
+    result = CliRunner().invoke(app, ["export", "run", "--format", form, "--results", str(tmp_path)])
+
+    assert result.exit_code == 0, result.output
+    assert "2 of the run never began" in result.output
 
 
 def test_a_run_that_is_not_there_cannot_be_exported(tmp_path: Path) -> None:

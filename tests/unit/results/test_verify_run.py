@@ -242,6 +242,18 @@ def test_a_killed_run_whose_results_were_derived_holds_and_says_that_it_has_no_e
     assert "the journal's last line is torn and counts as not written" in report.notes
 
 
+def test_a_run_of_other_code_of_the_same_version_is_told_of(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not any("other code" in one for one in check_run(run_dir).notes)
+
+    monkeypatch.setattr("runner.results.check.code_sha256", lambda: "f" * 64)
+    report = check_run(run_dir)
+
+    assert report.holds
+    assert any("of other code of Recount" in one and "this is ffffffffffff" in one for one in report.notes)
+
+
 def test_a_continued_journal_keeps_its_chain(run_dir: Path) -> None:
     journal = run_dir / JOURNAL
     events = list(read_journal(journal))
