@@ -15,6 +15,7 @@ import pytest
 from support.markdown import ROOT
 
 from runner import __version__
+from runner.hashing import code_sha256
 from runner.resources import bundled_profiles
 from sandbox.policy import bundled_policies
 
@@ -106,6 +107,12 @@ def test_the_wheel_holds_whatever_the_packages_have(built: Built) -> None:
         if path.is_file() and "__pycache__" not in path.parts
     }
     assert here - contents(built.wheel).keys() == set()
+
+
+def test_our_code_has_one_name_in_a_checkout_and_in_the_package(built: Built, tmp_path: Path) -> None:
+    with zipfile.ZipFile(built.wheel) as archive:
+        archive.extractall(tmp_path)  # noqa: S202 - our own
+    assert code_sha256(tmp_path) == code_sha256(ROOT)
 
 
 def test_the_version_stands_in_one_place(built: Built) -> None:
