@@ -183,7 +183,11 @@ def _explain(error: ValidationError) -> str:
     """Word pydantic's findings a line each: setting, what is wrong with it, what was written."""
     lines = []
     # Into the place of a setting of `[engine]` pydantic puts its kind, which nobody wrote there.
-    for found in error.errors():
+    wrong = error.errors()
+    for found in wrong:
+        # A list counts only items that are right: with one that is not, it seems too short besides.
+        if found["type"] == "too_short" and any(_lies_below(one["loc"], found["loc"]) for one in wrong):
+            continue
         place = ".".join(str(part) for part in found["loc"] if part not in KINDS) or "profile"
         if found["type"] == "extra_forbidden":
             lines.append(f"{place}: no such setting")
@@ -193,6 +197,10 @@ def _explain(error: ValidationError) -> str:
             shown = repr(found["input"])
             lines.append(f"{place}: {found['msg']} (written: {shown[:60]})")
     return lines[0] if len(lines) == 1 else "\n  " + "\n  ".join(lines)
+
+
+def _lies_below(place: tuple[int | str, ...], whole: tuple[int | str, ...]) -> bool:
+    return len(place) > len(whole) and place[: len(whole)] == whole
 
 
 def resolve_path(written: str, profile_path: Path) -> Path:

@@ -114,6 +114,15 @@ def test_a_bad_setting_is_named_with_its_file(
     assert raised.value.exit_code is ExitCode.BAD_INPUT
 
 
+def test_a_list_whose_item_is_wrong_is_not_called_too_short_besides(tmp_path: Path) -> None:
+    profile = edited(tmp_path, replaced("base_seed = 1000\n", ""))
+
+    with pytest.raises(UserError) as raised:
+        load_profile(str(profile))
+
+    assert raised.value.message == f"profile {profile}: datasets.0.base_seed: is missing"
+
+
 def test_several_bad_settings_are_all_named(tmp_path: Path) -> None:
     profile = edited(
         tmp_path, lambda text: text.replace("samples = 1", "").replace("top_k = 40", 'top_k = "x"')
