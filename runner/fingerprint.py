@@ -14,6 +14,7 @@ from runner.clean import clean_text
 from runner.engines.kind import EngineKind
 from runner.engines.registry import KINDS
 from runner.events import ArtifactsRecord, ComparisonRecord, DatasetRecord, RunStarted
+from sandbox.types import HARMLESS_IDENTITY
 
 _SHOWN_CHARS = 120
 _ABSENT = "nothing"
@@ -21,14 +22,7 @@ _ABSENT = "nothing"
 _HARMLESS_SETTINGS = frozenset({"description", "concurrency", "retry", "pack", "sandbox.policy"})
 """Settings and sections of a profile, beside those of its kind of engine. Files are compared by their hashes,
 the policy by its digest."""
-_HARMLESS_SANDBOX = frozenset(
-    {
-        *("image", "image_id", "policy", "engine_version", "api_version", "cgroup_version", "kernel"),
-        "security_options",
-        "nodes",
-    }
-)
-"""An image is its contents, a policy its digest; image ids differ from build to build."""
+_HARMLESS_SANDBOX = HARMLESS_IDENTITY | {"nodes"}
 
 
 _NAMED_FILES = frozenset({"pack", "engine.script"})

@@ -16,7 +16,7 @@ from typing_extensions import Self, override
 
 from sandbox.errors import SandboxError, SandboxInfrastructureError, SandboxPrerequisiteError
 from sandbox.frames import check_script
-from sandbox.types import ActionResult, Capacity, Sandbox, Workspace
+from sandbox.types import HARMLESS_IDENTITY, ActionResult, Capacity, Sandbox, Workspace
 from sandbox.unix_http import BrokenError, UnixHttp, UnreachableError
 from sandbox.wire import (
     LEASE_SILENCE_S,
@@ -74,7 +74,8 @@ class BrokerSandbox(Sandbox):
         self._quick = UnixHttp(socket_path, connect_timeout_s=CONNECT_TIMEOUT_S, keep_alive_s=KEEP_ALIVE_S)
         self._tasks: TaskGroup | None = None
         self._held: _Held | None = None
-        self._had_a_lease = False
+        self._first: Granted | None = None
+        """What the first lease granted; set once there was one."""
         self._lease_changed = anyio.Event()
         self._refused: SandboxError | None = None
         self._last_error: Exception | None = None
@@ -201,12 +202,18 @@ class BrokerSandbox(Sandbox):
                 return self._held
         except TimeoutError as error:
             message = f"no sandbox broker serves us on {self._path}: {_described(self._last_error)}"
-            if self._had_a_lease:
+            if self._first is not None:
                 raise SandboxInfrastructureError(message) from error
             raise SandboxPrerequisiteError(
                 message,
                 remedy="start one with `recount broker`, or leave --broker out to use the engine directly",
             ) from error
+
+    async def wait_refused(self) -> SandboxError:
+        """Return why, once no lease is asked for any more; nothing is served from then on."""
+        while self._refused is None:
+            await self._lease_changed.wait()
+        return self._refused
 
     async def _keep_lease(self, http: httpx.AsyncClient) -> None:
         """Keep a lease until leaving, or until one is refused for good."""
@@ -247,9 +254,11 @@ class BrokerSandbox(Sandbox):
             lines = response.aiter_lines()
             first = await anext(lines, "")
             await self._quick.forget_idle()
-            self._held = _Held(_parsed(Granted, first.encode()))
-            self.capture_bytes = self._held.granted.capture_bytes
-            self._had_a_lease = True
+            granted = _parsed(Granted, first.encode())
+            self._first = self._first or granted
+            _check_same(self._first, granted)
+            self._held = _Held(granted)
+            self.capture_bytes = granted.capture_bytes
             self._announce()
             while True:
                 with anyio.move_on_after(LEASE_SILENCE_S) as silence:
@@ -331,6 +340,23 @@ class _BrokerWorkspace(Workspace):
         except SandboxError:
             # It went with its lease, or goes with it; the broker removes it in any case.
             return
+
+
+def _check_same(first: Granted, again: Granted) -> None:
+    """Raise where a broker came back as another: a run's commands would not all see the same."""
+    then, now = first.identity, again.identity
+    # What an engine that just came up could not tell is no difference.
+    known = [name for name in sorted(then.keys() & now.keys()) if then[name] and now[name]]
+    changed = [
+        f"{name}: {then[name]} before, {now[name]} now"
+        for name in known
+        if name not in HARMLESS_IDENTITY and then[name] != now[name]
+    ]
+    if changed:
+        raise SandboxPrerequisiteError(
+            "the sandbox broker came back as another: " + "; ".join(changed),
+            remedy="start it again with the image and the policy that the run began with",
+        )
 
 
 def _described(error: Exception | None) -> str:

@@ -47,6 +47,8 @@ class DockerSandbox(Sandbox):
         if not run_id:
             raise ValueError("a run id is what everything is labelled with; it cannot be empty")
         self.policy = policy
+        """Once started it names the image by its id: its name may pass to another one while a run lasts."""
+        self._named_policy = policy
         self.run_id = run_id
         self.capture_bytes = policy.capture_bytes
         self._base_url = base_url
@@ -87,12 +89,14 @@ class DockerSandbox(Sandbox):
         api = await anyio.to_thread.run_sync(lambda: connect(self._base_url, timeout_s=timeout_s))
         try:
             self._facts = await anyio.to_thread.run_sync(
-                lambda: inspect_engine(api, self.policy, self.run_id)
+                lambda: inspect_engine(api, self._named_policy, self.run_id)
             )
             await anyio.to_thread.run_sync(lambda: sweep_engine(api, self.run_id, others=self._sweep_others))
         except BaseException:
             api.close()
             raise
+        image_id = self._facts.identity["image_id"]
+        self.policy = self._named_policy.model_copy(update={"image": image_id})
         self._engine = Engine(
             api,
             concurrent_starts=self.policy.concurrent_starts,

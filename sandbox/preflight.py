@@ -76,7 +76,7 @@ def inspect_engine(api: docker.APIClient, policy: Policy, run_id: str) -> Engine
         "kind": "docker",
         "image": policy.image,
         "image_id": str(image["Id"]),
-        "image_contents_sha256": _contents_digest(api, policy.image, run_id),
+        "image_contents_sha256": _contents_digest(api, str(image["Id"]), run_id),
         "agent_protocol": str(AGENT_PROTOCOL),
         "policy": policy.name,
         "policy_sha256": policy.digest(),

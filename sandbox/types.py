@@ -9,6 +9,15 @@ from typing import Protocol
 
 from typing_extensions import Self
 
+HARMLESS_IDENTITY = frozenset(
+    {
+        *("image", "image_id", "policy", "engine_version", "api_version", "cgroup_version", "kernel"),
+        "security_options",
+    }
+)
+"""What of a sandbox's identity may change within a run. An image is its contents, a policy its digest; image
+ids differ from build to build."""
+
 
 class Limit(str, Enum):
     """A limit of ours that a command ran into. Values stand in journals."""

@@ -4,7 +4,7 @@ import os
 import sys
 import traceback
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -27,6 +27,7 @@ from runner.cli import (
 from runner.cli.completion import RESULTS_VARIABLE
 from runner.cli.output import errors, line, prepare_streams
 from runner.cli.start import start_lines
+from runner.engines.vllm.ray_runtime import leave_if_ray_hangs
 from runner.errors import ExitCode, RecountError
 from sandbox import SandboxError, SandboxPrerequisiteError
 
@@ -105,19 +106,24 @@ def main() -> None:
         code = app(standalone_mode=True)
     except RecountError as error:
         errors(error.message, error.remedy)
-        sys.exit(error.exit_code)
+        _leave(error.exit_code)
     except SandboxPrerequisiteError as error:
         errors(error.message, error.remedy)
-        sys.exit(ExitCode.BAD_INPUT)
+        _leave(ExitCode.BAD_INPUT)
     except SandboxError as error:
         errors(error.message, error.remedy)
-        sys.exit(ExitCode.INFRASTRUCTURE)
+        _leave(ExitCode.INFRASTRUCTURE)
     except KeyboardInterrupt:
         errors("interrupted")
-        sys.exit(ExitCode.INTERRUPTED)
+        _leave(ExitCode.INTERRUPTED)
     except Exception:  # noqa: BLE001 - the last line of defence
         errors(
             f"a fault of Recount itself\n{traceback.format_exc()}", "please report it with the lines above"
         )
-        sys.exit(ExitCode.INFRASTRUCTURE)
+        _leave(ExitCode.INFRASTRUCTURE)
+    _leave(code)
+
+
+def _leave(code: int) -> NoReturn:
+    leave_if_ray_hangs(code)
     sys.exit(code)

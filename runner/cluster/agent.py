@@ -58,7 +58,10 @@ class NodeAgent:
                 async with BrokerSandbox(_socket(), self._run_id, wait_s=BROKER_WAIT_S) as sandbox:
                     self._sandbox = sandbox
                     self._ready.set()
-                    await self._leaving.wait()
+                    async with anyio.create_task_group() as tasks:
+                        tasks.start_soon(_raise_refusal, sandbox)
+                        await self._leaving.wait()
+                        tasks.cancel_scope.cancel()
         except SandboxError as error:
             self._failure = Failure.of(error)
         finally:
@@ -121,9 +124,17 @@ class NodeAgent:
         elif name in self._opening:
             self._given_up.add(name)
 
+    async def alive(self) -> None:
+        """Answer: Ray does not notice a process that is stopped or hangs."""
+
     async def leave(self) -> None:
         """Let `serve` give the lease back; the broker removes all that was opened under it."""
         self._leaving.set()
+
+
+async def _raise_refusal(sandbox: BrokerSandbox) -> None:
+    """End the lease where the broker came back as another: the driver compares it anew, and leaves it out."""
+    raise await sandbox.wait_refused()
 
 
 def _socket() -> Path:

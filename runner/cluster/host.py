@@ -11,6 +11,7 @@ import anyio
 
 from runner.cluster.agent import NodeAgent, Welcome
 from runner.cluster.nodes import Node
+from runner.cluster.silence import SILENCE_S, wait_silent
 from runner.engines.vllm.ray_runtime import RayRuntime
 from runner.engines.vllm.wire import Foreign
 from sandbox import ActionResult, SandboxError, SandboxInfrastructureError
@@ -30,6 +31,8 @@ RUN_EXTRA_S = 3000.0
 CLOSE_TIMEOUT_S = 200.0
 LEAVE_TIMEOUT_S = 200.0
 """Above what a broker takes at most to remove everything of a lease (3 min)."""
+LEAVE_ANSWER_TIMEOUT_S = 4.0
+"""For an agent to have heard that it is to leave; one that is stopped does not hear, and is killed."""
 KILL_TIMEOUT_S = 5.0
 FIRST_REST_S = 5.0
 LONGEST_REST_S = 60.0
@@ -130,8 +133,29 @@ class Host:
             with suppress(self.runtime.ray.exceptions.RayError):
                 self.actor.close.remote(name)
 
-    async def wait_ended(self) -> SandboxError:
-        """Return why, once the agent has no lease any more."""
+    async def wait_lost(self) -> SandboxError:
+        """Return why, once the agent has no lease any more or gives no sign of life."""
+        causes: list[SandboxError] = []
+        async with anyio.create_task_group() as tasks:
+
+            async def wait(end: Callable[[], Awaitable[SandboxError]]) -> None:
+                causes.append(await end())
+                tasks.cancel_scope.cancel()
+
+            tasks.start_soon(wait, self._ended)
+            tasks.start_soon(wait, self._silent)
+        return causes[0]
+
+    async def _silent(self) -> SandboxError:
+        try:
+            await wait_silent(lambda: ended_by_ray(self.runtime, self.actor.alive.remote()))
+        except SandboxInfrastructureError as error:
+            return error
+        return SandboxInfrastructureError(
+            f"node {self.node.address}: its agent said nothing for {SILENCE_S:g} s"
+        )
+
+    async def _ended(self) -> SandboxError:
         try:
             failure: Failure | None = await ended_by_ray(self.runtime, self.served, cancels=False)
         except SandboxInfrastructureError as error:
@@ -147,8 +171,9 @@ class Host:
         """
         knows_head = not isinstance(self.lost, ClusterLostError)
         if self.lost is None or not knows_head:
-            with anyio.move_on_after(LEAVE_TIMEOUT_S), suppress(SandboxError):
-                await ended_by_ray(self.runtime, self.actor.leave.remote(), cancels=False)
+            with anyio.move_on_after(LEAVE_TIMEOUT_S), suppress(SandboxError, TimeoutError):
+                with anyio.fail_after(LEAVE_ANSWER_TIMEOUT_S):
+                    await ended_by_ray(self.runtime, self.actor.leave.remote(), cancels=False)
                 await ended_by_ray(self.runtime, self.served, cancels=False)
         if knows_head:
             await kill(self.runtime, self.actor)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import anyio
 from anyio.abc import TaskGroup
 
-from runner.cluster.host import ClusterLostError, Host, join
+from runner.cluster.host import ClusterLostError, Host, join, kill
 from runner.cluster.nodes import Node, facts_here, live_nodes
 from runner.engines.vllm.ray_runtime import ADDRESS_VARIABLE, RayRuntime
 from runner.fingerprint import compare_sandboxes
@@ -194,7 +194,9 @@ class Members:
             self._tell(f"node {node.address} joined: {self._hosts[node.id].slots} workspaces")
 
     async def _watch_host(self, host: Host) -> None:
-        self._lose(host, await host.wait_ended())
+        self._lose(host, await host.wait_lost())
+        # Whatever is left of it holds the lease that the next agent there needs.
+        await kill(self._runtime, host.actor)
 
     def _lose(self, host: Host, error: SandboxError) -> None:
         if self._hosts.get(host.node.id) is not host:

@@ -23,7 +23,7 @@ class RayError(Exception):
 
 @dataclass
 class FakeNode:
-    """One machine; `holds` keeps its commands from ending."""
+    """One machine; `holds` keeps its commands from ending, `stopped` its agents from answering anything."""
 
     id: str
     address: str
@@ -34,6 +34,7 @@ class FakeNode:
     alive: bool = True
     is_head: bool = False
     holds: bool = False
+    stopped: bool = False
     opened: list[str] = field(default_factory=list)
     closed: list[str] = field(default_factory=list)
     begun: int = 0
@@ -80,13 +81,22 @@ class FakeAgent:
         self.node, self.run_id = node, run_id
         self.dead = asyncio.Event()
         self.left = asyncio.Event()
-        for name in ("serve", "welcome", "open", "run", "close", "leave"):
+        for name in ("serve", "welcome", "open", "run", "close", "alive", "leave"):
             setattr(self, name, _Method(self, getattr(self, f"_{name}")))
         node.agents.append(self)
 
     def begin(self, work: Coroutine[Any, Any, Any]) -> Reference:
+        async def when_it_runs() -> Any:
+            try:
+                while self.node.stopped:  # noqa: ASYNC110 - set and taken back by tests
+                    await asyncio.sleep(0.01)
+            except BaseException:
+                work.close()
+                raise
+            return await work
+
         async def until_dead() -> Any:
-            task, death = asyncio.ensure_future(work), asyncio.ensure_future(self.dead.wait())
+            task, death = asyncio.ensure_future(when_it_runs()), asyncio.ensure_future(self.dead.wait())
             try:
                 await asyncio.wait({task, death}, return_when=asyncio.FIRST_COMPLETED)
                 if not task.done():
@@ -127,6 +137,9 @@ class FakeAgent:
 
     async def _close(self, name: str) -> None:
         self.node.closed.append(name)
+
+    async def _alive(self) -> None:
+        return
 
     async def _leave(self) -> None:
         self.left.set()

@@ -8,7 +8,7 @@ from fake_ray import IDENTITY, FakeNode, FakeRuntime
 
 import runner.cluster.sandbox as module
 from runner.breaker import fault_of
-from runner.cluster import members
+from runner.cluster import host, members, silence
 from runner.cluster.host import ClusterLostError
 from runner.cluster.sandbox import ClusterSandbox
 from runner.events import Fault
@@ -147,6 +147,36 @@ async def test_a_node_whose_sandboxes_fail_is_passed_over_while_another_works(ki
         for number in range(1, 4):
             await sandbox.open(f"t{number}")
         assert works.opened == ["t1", "t2", "t3"]
+
+
+async def test_a_node_whose_agent_is_stopped_is_lost_and_used_again_when_it_answers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(silence, "INTERVAL_S", 0.02)
+    monkeypatch.setattr(silence, "ANSWER_TIMEOUT_S", 0.1)
+    stopped, works = nodes(4, 4)
+    runtime, told = FakeRuntime(stopped, works), list[str]()
+    async with of(runtime, told) as sandbox:
+        workspace = await sandbox.open("a")
+        stopped.stopped = True
+        with anyio.fail_after(5), pytest.raises(SandboxInfrastructureError, match="said nothing"):
+            await workspace.run("x", 5.0)
+        for number in range(3):
+            await sandbox.open(f"t{number}")
+        assert len(works.opened) == 3
+        await until(stopped.agents[0].dead.is_set)  # it holds the lease that the next one needs
+        stopped.stopped = False
+        await until(lambda: "node 10.0.0.1 joined: 4 workspaces" in told)
+
+
+async def test_leaving_does_not_wait_for_an_agent_that_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "LEAVE_ANSWER_TIMEOUT_S", 0.1)
+    stopped, works = nodes(2, 2)
+    with anyio.fail_after(5):
+        async with of(FakeRuntime(stopped, works)):
+            stopped.stopped = True
+    assert works.agents[0].left.is_set()
+    assert stopped.agents[0].dead.is_set()
 
 
 async def test_cancelling_a_command_cancels_it_at_its_node() -> None:

@@ -107,6 +107,25 @@ async def test_a_killed_broker_is_a_typed_failure_and_the_next_one_serves_on(
     assert left_of(engine_api, run_id) == (0, 0)
 
 
+async def test_a_broker_that_comes_back_with_another_policy_serves_the_run_no_more(
+    mortal: BrokerProcess, policy: Policy, new_run_id: Callable[[], str]
+) -> None:
+    async with BrokerSandbox(mortal.socket, new_run_id()) as sandbox:
+        await (await sandbox.open("before")).close()
+        mortal.kill()
+        other = BrokerProcess(mortal.socket.parent, policy.model_copy(update={"pids": policy.pids + 1}))
+        await anyio.to_thread.run_sync(other.start)
+        try:
+            with (
+                anyio.fail_after(30),
+                pytest.raises(SandboxPrerequisiteError, match="came back as another: policy_sha256: "),
+            ):
+                await sandbox.open("after")
+            assert (await sandbox.wait_refused()).remedy
+        finally:
+            other.kill()
+
+
 async def test_without_a_broker_opening_gives_up_within_bounds(
     mortal: BrokerProcess, engine_api: docker.APIClient, new_run_id: Callable[[], str]
 ) -> None:

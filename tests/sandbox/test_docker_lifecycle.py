@@ -236,6 +236,29 @@ async def test_the_sweep_leaves_what_is_not_ours_alone(
         engine_api.remove_volume(foreign_volume)
 
 
+async def test_a_run_keeps_the_image_that_it_recorded_when_its_name_passes_to_another(
+    engine_api: docker.APIClient, policy: Policy, new_run_id: Callable[[], str]
+) -> None:
+    name = f"recount-test-{uuid.uuid4().hex[:12]}"
+    other = engine_api.create_container(policy.image, command=["hold"], labels={"somebody": "else"})["Id"]
+    engine_api.tag(policy.image, name)
+    try:
+        async with DockerSandbox(
+            policy.model_copy(update={"image": f"{name}:latest"}), new_run_id()
+        ) as sandbox:
+            identity = await sandbox.identity()
+            rebuilt = engine_api.commit(other, name, tag="latest")["Id"]
+            assert rebuilt != identity["image_id"]
+            workspace = await sandbox.open("after")
+            assert (await workspace.run("true", 9)).exit_code == 0
+            used = engine_api.containers(all=True, filters={"label": f"{LABEL_RUN}={sandbox.run_id}"})
+            assert {one["ImageID"] for one in used} == {identity["image_id"]}
+            assert identity["image"] == f"{name}:latest"
+    finally:
+        engine_api.remove_container(other)
+        engine_api.remove_image(f"{name}:latest")
+
+
 async def test_many_workspaces_work_at_once(
     engine_api: docker.APIClient, policy: Policy, new_run_id: Callable[[], str]
 ) -> None:

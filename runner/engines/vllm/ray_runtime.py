@@ -89,8 +89,13 @@ class RayRuntime:
         try:
             with anyio.fail_after(START_TIMEOUT_S):
                 self._ray = await self.call(self._init)
-        except TimeoutError as error:
-            raise EngineUnavailableError(f"Ray did not start within {START_TIMEOUT_S:.0f} s") from error
+        except BaseException as error:
+            # Whoever did not get in does not leave; and the thread may be held by a head that says nothing.
+            with anyio.CancelScope(shield=True):
+                await self.stop()
+            if isinstance(error, TimeoutError):
+                raise EngineUnavailableError(f"Ray did not start within {START_TIMEOUT_S:.0f} s") from error
+            raise
         _take_back_signals()
 
     async def call(self, function: Callable[..., T], *args: Foreign, **kwargs: Foreign) -> T:

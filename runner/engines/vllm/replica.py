@@ -1,7 +1,7 @@
 """The driver's side of one engine: makes its actor, asks it, watches it, and makes it again."""
 
 import itertools
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,6 +9,7 @@ from pathlib import Path
 import anyio
 from typing_extensions import override
 
+from runner.cluster.silence import SILENCE_S, wait_silent
 from runner.engines.base import (
     Completion,
     GenerationRequest,
@@ -267,11 +268,26 @@ class VllmReplica(Replica):
 
     @override
     async def wait_lost(self) -> str:
-        try:
-            why: str = await self._answer(self._running_actor().wait_dead.remote())
-        except ReplicaLostError as error:
-            return str(error)
-        return f"{self.name}: {why}"
+        causes: list[str] = []
+        async with anyio.create_task_group() as tasks:
+
+            async def wait(end: Callable[[], Awaitable[str]]) -> None:
+                try:
+                    causes.append(f"{self.name}: {await end()}")
+                except ReplicaLostError as error:
+                    causes.append(str(error))
+                tasks.cancel_scope.cancel()
+
+            tasks.start_soon(wait, self._dead)
+            tasks.start_soon(wait, self._silent)
+        return causes[0]
+
+    async def _dead(self) -> str:
+        return str(await self._answer(self._running_actor().wait_dead.remote()))
+
+    async def _silent(self) -> str:
+        await wait_silent(lambda: self._answer(self._running_actor().place.remote()))
+        return f"its actor said nothing for {SILENCE_S:g} s"
 
     @override
     async def stats(self) -> ReplicaStats:

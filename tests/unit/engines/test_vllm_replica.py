@@ -11,6 +11,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
+from runner.cluster import silence
 from runner.engines.base import (
     GenerationRequest,
     GenerationTiming,
@@ -230,6 +231,42 @@ async def test_whatever_ray_says_is_a_loss_and_told_in_one_line(
 
 async def test_a_dead_engine_core_is_told(started: VllmReplica) -> None:
     assert await started.wait_lost() == "engine0: the engine core is gone (exit code -9)"
+
+
+async def test_an_actor_that_says_nothing_any_more_is_lost(
+    runtime: FakeRuntime, started: VllmReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(silence, "INTERVAL_S", 0.01)
+    monkeypatch.setattr(silence, "ANSWER_TIMEOUT_S", 0.05)
+    runtime.ray.answers["wait_dead"] = anyio.sleep_forever
+    with anyio.move_on_after(0.3) as answering:
+        await started.wait_lost()
+    assert answering.cancelled_caught  # an actor that answers is not lost
+    runtime.ray.answers["place"] = anyio.sleep_forever
+
+    with anyio.fail_after(5):
+        assert await started.wait_lost() == "engine0: its actor said nothing for 60 s"
+
+
+async def test_an_actor_that_misses_one_answer_is_not_lost(
+    runtime: FakeRuntime, started: VllmReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(silence, "INTERVAL_S", 0.01)
+    monkeypatch.setattr(silence, "ANSWER_TIMEOUT_S", 0.05)
+    runtime.ray.answers["wait_dead"] = anyio.sleep_forever
+    asked: list[int] = []
+
+    async def place() -> Placement:
+        asked.append(len(asked))
+        if len(asked) % 2:
+            await anyio.sleep_forever()
+        return Placement("node", 1, ())
+
+    runtime.ray.answers["place"] = place
+    with anyio.move_on_after(0.4) as answering:
+        await started.wait_lost()
+    assert answering.cancelled_caught
+    assert len(asked) > 2
 
 
 async def test_whoever_stops_waiting_cancels_the_call(runtime: FakeRuntime, started: VllmReplica) -> None:

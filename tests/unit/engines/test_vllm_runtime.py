@@ -1,6 +1,7 @@
 """Ray is started, used and stopped in one thread, over a Ray that is a stand-in."""
 
 import ctypes
+import importlib
 import os
 import signal
 import sys
@@ -21,7 +22,7 @@ from runner.engines.vllm.engine import VllmEngine
 from runner.engines.vllm.ray_runtime import RayRuntime
 from runner.engines.vllm.settings import VllmSettings
 from runner.engines.vllm.wire import Device
-from runner.errors import UserError
+from runner.errors import ExitCode, UserError
 
 pytestmark = pytest.mark.anyio
 
@@ -62,6 +63,10 @@ class FakeRay(ModuleType):
         self.temp_dir_at_stop = self.started is not None and Path(self.started["_temp_dir"]).is_dir()
         self.started = None
         self.stopped.set()
+
+
+def raise_stopped() -> None:
+    raise KeyboardInterrupt
 
 
 @pytest.fixture
@@ -141,7 +146,31 @@ async def test_ray_s_client_server_is_refused_with_the_address_to_take(ray: Fake
     assert ray.threads == []
 
 
-async def test_a_start_that_is_stopped_half_way_is_undone_when_it_ends(ray: FakeRay) -> None:
+async def test_a_cluster_whose_head_says_nothing_does_not_keep_a_stopped_start(
+    ray: FakeRay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_runtime, "STOP_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(ray_runtime._Connection, "hangs", False)
+    left: list[int] = []
+    monkeypatch.setattr(os, "_exit", left.append)
+    os.environ["RAY_ADDRESS"] = "10.0.0.1:6379"
+    ray.slow.clear()
+    with anyio.fail_after(5), anyio.move_on_after(0.05):
+        await RayRuntime().start()
+
+    # An error of the command line's: a process that ended in order would wait for the thread.
+    main_module = importlib.import_module("runner.cli.main")
+    monkeypatch.setattr(main_module, "app", lambda **_: raise_stopped())
+    with pytest.raises(SystemExit):
+        main_module.main()
+    assert left == [ExitCode.INTERRUPTED]
+    ray.error = ConnectionError("nobody listens")
+
+
+async def test_a_start_that_is_stopped_half_way_is_undone_when_it_ends(
+    ray: FakeRay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_runtime, "STOP_TIMEOUT_S", 0.05)
     ray.slow.clear()
     runtime = RayRuntime()
     with anyio.move_on_after(0.05):
