@@ -81,14 +81,28 @@ class Host:
             for scope in self._requests:
                 scope.cancel()
 
+    @property
+    def has_room(self) -> bool:
+        """Whether a workspace may be opened; where commands fail, one at a time until one does not.
+
+        Such a node ends its workspaces the soonest, so it would be given most of a run's trajectories and
+        use up their attempts.
+        """
+        return self.open < (1 if self._failures else self.slots)
+
     def rest(self) -> None:
-        """Take note that opening a workspace failed there: others go first for a while."""
+        """Take note that something of ours failed there: others go first for a while.
+
+        What fails while it rests was begun before, and is the same failure.
+        """
+        if anyio.current_time() < self.resting_until:
+            return
         pause_s = min(FIRST_REST_S * 2**self._failures, LONGEST_REST_S)
         self._failures += 1
         self.resting_until = anyio.current_time() + pause_s
 
     def works(self) -> None:
-        """Take note that opening a workspace went well."""
+        """Take note that a command ran, whatever it ended with."""
         self._failures, self.resting_until = 0, 0.0
 
     def new_name(self) -> str:

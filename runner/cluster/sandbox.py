@@ -102,7 +102,6 @@ class ClusterSandbox(Sandbox):
                 host.rest()
             self.closed(host)
             raise
-        host.works()
         return _ClusterWorkspace(self, host, name)
 
     def closed(self, host: Host) -> None:
@@ -177,6 +176,7 @@ class _ClusterWorkspace(Workspace):
         except SandboxInfrastructureError:
             self._host.rest()
             raise
+        self._host.works()
         return replace(result, node=self._host.node.address)
 
     @override
@@ -197,4 +197,4 @@ def least_loaded(hosts: list[Host], now: float) -> Host | None:
     would always be the least loaded.
     """
     working = [one for one in hosts if one.resting_until <= now] or hosts
-    return min((one for one in working if one.open < one.slots), key=lambda one: one.load, default=None)
+    return min((one for one in working if one.has_room), key=lambda one: one.load, default=None)

@@ -31,6 +31,7 @@ class FakeNode:
     identity: dict[str, str] = field(default_factory=lambda: dict(IDENTITY))
     refuses: Failure | None = None
     opening_fails: FailureKind | None = None
+    running_fails: bool = False
     alive: bool = True
     is_head: bool = False
     holds: bool = False
@@ -124,8 +125,11 @@ class FakeAgent:
         self.node.opened.append(workspace_id)
         return None
 
-    async def _run(self, name: str, script: bytes, timeout_s: float) -> ActionResult:
+    async def _run(self, name: str, script: bytes, timeout_s: float) -> ActionResult | Failure:
         self.node.begun += 1
+        if self.node.running_fails:
+            await asyncio.sleep(0.01)
+            return Failure(kind=FailureKind.INFRASTRUCTURE, message="no space left on device")
         try:
             while self.node.holds:  # noqa: ASYNC110 - set and taken back by tests
                 await asyncio.sleep(0.01)

@@ -1,6 +1,7 @@
 """Which node a workspace is opened on, and what follows when nodes and the head come and go."""
 
 from collections.abc import Callable
+from contextlib import suppress
 
 import anyio
 import pytest
@@ -177,6 +178,58 @@ async def test_leaving_does_not_wait_for_an_agent_that_is_stopped(monkeypatch: p
             stopped.stopped = True
     assert works.agents[0].left.is_set()
     assert stopped.agents[0].dead.is_set()
+
+
+async def test_a_node_that_opens_workspaces_and_runs_nothing_is_tried_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(host, "FIRST_REST_S", 0.05)
+    monkeypatch.setattr(host, "LONGEST_REST_S", 0.05)
+    broken, works = nodes(8, 8)
+    broken.running_fails = works.holds = True
+    async with of(FakeRuntime(broken, works)) as sandbox:
+
+        async def attempts() -> None:
+            while True:
+                workspace = await sandbox.open("t")
+                try:
+                    with suppress(SandboxInfrastructureError):
+                        await workspace.run("x", 5.0)
+                finally:
+                    await workspace.close()
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(16):
+                tasks.start_soon(attempts)
+            await anyio.sleep(1.0)
+            tasks.cancel_scope.cancel()
+        # Eight at once before anything was known of it, then one in a rest of 50 ms.
+        assert broken.begun <= 8 + 20
+        broken.running_fails = works.holds = False
+        await anyio.sleep(0.06)
+        mended = [await sandbox.open(f"m{number}") for number in range(2)]
+        for one in mended:
+            await one.run("x", 5.0)
+        with anyio.fail_after(5):
+            for number in range(14):
+                await sandbox.open(f"n{number}")  # all places are there again
+
+
+async def test_what_fails_at_once_is_one_failure_of_its_node() -> None:
+    (only,) = nodes(8)
+    async with of(FakeRuntime(only)) as sandbox:
+        opened = [await sandbox.open(f"t{number}") for number in range(8)]
+        only.running_fails = True
+
+        async def fails(number: int) -> None:
+            with pytest.raises(SandboxInfrastructureError):
+                await opened[number].run("x", 5.0)
+
+        async with anyio.create_task_group() as tasks:
+            for number in range(8):
+                tasks.start_soon(fails, number)
+        (resting,) = sandbox._members.hosts
+        assert 0 < resting.resting_until - anyio.current_time() <= host.FIRST_REST_S
 
 
 async def test_cancelling_a_command_cancels_it_at_its_node() -> None:

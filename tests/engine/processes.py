@@ -59,5 +59,13 @@ def engine_cores(processes: dict[int, str]) -> list[int]:
     return [pid for pid in processes if "EngineCore" in command_of(pid)]
 
 
+def with_engine_core(of: int, *, within_s: float = 120.0) -> dict[int, str]:
+    """Return all processes below one once an engine core is among them: it may be starting again."""
+    deadline = time.monotonic() + within_s
+    while not engine_cores(found := descendants(of)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return found
+
+
 def actors(processes: dict[int, str]) -> list[int]:
     return [pid for pid in processes if command_of(pid).startswith("ray::EngineActor")]

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from processes import descendants, engine_cores, wait_gone
+from processes import engine_cores, still_alive, wait_gone, with_engine_core
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(900)]
 
@@ -79,8 +79,8 @@ def test_a_stopped_run_ends_soon_and_leaves_no_process(
             assert process.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.1)
-        family = descendants(process.pid)
-        assert engine_cores(family)
+        family = with_engine_core(process.pid)
+        assert engine_cores(family), still_alive(family)
         if sent is signal.SIGINT:
             os.killpg(process.pid, sent)  # as a terminal does
         else:

@@ -1,6 +1,11 @@
 """The sizes that engines are fitted by are those that vLLM computes itself."""
 
+import pytest
+
 from runner.engines.vllm.sizes import assumed
+
+# Other people's imports warn, and what earlier tests left to the garbage collector is told here.
+pytestmark = pytest.mark.filterwarnings("default")
 
 
 def test_the_cache_of_the_report_s_checkpoint_is_laid_out_as_vllm_does() -> None:

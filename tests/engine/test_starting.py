@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from processes import actors, descendants, engine_cores, still_alive, wait_gone
+from processes import actors, descendants, engine_cores, still_alive, wait_gone, with_engine_core
 
 from runner.engines.replica import ReplicaStartError
 from runner.engines.vllm.engine import VllmEngine
@@ -99,7 +99,7 @@ def test_a_killed_driver_takes_its_engines_along(small_model: Path, tmp_path: Pa
     try:
         assert driver.stdout is not None
         assert driver.stdout.readline() == "serving\n"
-        family = descendants(driver.pid)
+        family = with_engine_core(driver.pid)
         assert len(engine_cores(family)) == 1, still_alive(family)
         time.sleep(12)  # longer than a worker thread idles
         assert len(engine_cores(still_alive(family))) == 1
