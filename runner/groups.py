@@ -1,11 +1,16 @@
-"""Task groups raise groups; callers want the error."""
+"""Task groups raise groups, and wait for all; callers want the error, and sometimes the first alone."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
+
+import anyio
 
 if sys.version_info < (3, 11):
     from exceptiongroup import BaseExceptionGroup
+
+T = TypeVar("T")
 
 
 @contextmanager
@@ -21,3 +26,18 @@ def first_error_only() -> Iterator[None]:
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
         raise error from error.__cause__
+
+
+async def first_of(*awaited: Callable[[], Awaitable[T]]) -> T:
+    """Return what the first of these returns, and cancel the others; raise the first error."""
+    found: list[T] = []
+
+    async def wait(one: Callable[[], Awaitable[T]]) -> None:
+        found.append(await one())
+        tasks.cancel_scope.cancel()
+
+    with first_error_only():
+        async with anyio.create_task_group() as tasks:
+            for one in awaited:
+                tasks.start_soon(wait, one)
+    return found[0]

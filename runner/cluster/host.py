@@ -14,6 +14,7 @@ from runner.cluster.nodes import Node
 from runner.cluster.silence import SILENCE_S, wait_silent
 from runner.engines.vllm.ray_runtime import RayRuntime
 from runner.engines.vllm.wire import Foreign
+from runner.groups import first_of
 from sandbox import ActionResult, SandboxError, SandboxInfrastructureError
 from sandbox.wire import Failure
 
@@ -149,16 +150,7 @@ class Host:
 
     async def wait_lost(self) -> SandboxError:
         """Return why, once the agent has no lease any more or gives no sign of life."""
-        causes: list[SandboxError] = []
-        async with anyio.create_task_group() as tasks:
-
-            async def wait(end: Callable[[], Awaitable[SandboxError]]) -> None:
-                causes.append(await end())
-                tasks.cancel_scope.cancel()
-
-            tasks.start_soon(wait, self._ended)
-            tasks.start_soon(wait, self._silent)
-        return causes[0]
+        return await first_of(self._ended, self._silent)
 
     async def _silent(self) -> SandboxError:
         try:

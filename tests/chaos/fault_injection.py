@@ -30,7 +30,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(Path(__file__).parent)]
 
-from chaos_harness import EnginePlace, Harness, HostPlace, Outcome, OwnDaemon, Place, write_input  # noqa: E402
+from chaos_harness import Harness, Outcome, write_input  # noqa: E402
+from chaos_place import EnginePlace, HostPlace, OwnDaemon, Place  # noqa: E402
 from chaos_schedule import ANYWHERE, DAEMON, schedule_of  # noqa: E402
 
 PlaceOf = Callable[[Path, Path], Place]

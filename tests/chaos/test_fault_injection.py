@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from chaos_harness import EnginePlace, HostPlace, Outcome, comparable
+from chaos_harness import Outcome, comparable
+from chaos_place import EnginePlace, HostPlace
 from chaos_schedule import ANYWHERE, DAEMON, FEWEST, MOST, WITHIN_S, Deed, schedule_of
 from fault_injection import line_of, run_schedules, summary_of
 

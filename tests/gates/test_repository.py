@@ -67,7 +67,7 @@ def test_no_file_names_a_path_of_the_machine_it_was_written_on() -> None:
     [
         (REGISTRIES, "--index-url https://files.pythonhosted.org/simple"),
         (MACHINES, "see /root/notes"),
-        (MACHINES, 'Path("/work/main")'),
+        (MACHINES, 'Path("/work/x")'),
     ],
 )
 def test_such_a_line_is_found(pattern: re.Pattern[str], line: str) -> None:

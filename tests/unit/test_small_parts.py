@@ -4,11 +4,12 @@ import stat
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from runner.atomic import write_text
 from runner.errors import InfrastructureError, UserError
-from runner.groups import first_error_only
+from runner.groups import first_error_only, first_of
 from runner.hashing import code_sha256
 
 
@@ -75,3 +76,28 @@ def test_our_code_is_named_by_its_paths_and_contents_and_by_nothing_beside_them(
     assert code_sha256(installed) == here
     assert code_sha256(laid_out("changed", code="2\n")) != here
     assert code_sha256(laid_out("moved", agent="sandbox/agent.c")) != here
+
+
+@pytest.mark.anyio
+async def test_the_first_to_end_is_what_counts_and_the_others_are_cancelled() -> None:
+    cancelled: list[str] = []
+
+    async def never() -> str:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            cancelled.append("never")
+        raise AssertionError("not reached")
+
+    async def soon() -> str:
+        await anyio.lowlevel.checkpoint()
+        return "soon"
+
+    async def fails() -> str:
+        await anyio.lowlevel.checkpoint()
+        raise KeyError("itself, not a group")
+
+    assert await first_of(never, soon) == "soon"
+    with pytest.raises(KeyError):
+        await first_of(never, fails)
+    assert cancelled == ["never", "never"]

@@ -1,7 +1,7 @@
 """The driver's side of one engine: makes its actor, asks it, watches it, and makes it again."""
 
 import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,6 +34,7 @@ from runner.engines.vllm.wire import (
     Placement,
     pack_tokens,
 )
+from runner.groups import first_of
 
 CONTROL_CALLS = 8
 """How many calls besides generations an actor takes at once: being watched, asked for figures, stopped."""
@@ -268,19 +269,10 @@ class VllmReplica(Replica):
 
     @override
     async def wait_lost(self) -> str:
-        causes: list[str] = []
-        async with anyio.create_task_group() as tasks:
-
-            async def wait(end: Callable[[], Awaitable[str]]) -> None:
-                try:
-                    causes.append(f"{self.name}: {await end()}")
-                except ReplicaLostError as error:
-                    causes.append(str(error))
-                tasks.cancel_scope.cancel()
-
-            tasks.start_soon(wait, self._dead)
-            tasks.start_soon(wait, self._silent)
-        return causes[0]
+        try:
+            return f"{self.name}: {await first_of(self._dead, self._silent)}"
+        except ReplicaLostError as error:
+            return str(error)
 
     async def _dead(self) -> str:
         return str(await self._answer(self._running_actor().wait_dead.remote()))
